@@ -1,22 +1,23 @@
-//! docwharf: proves, seals and serves static documentation bundles.
+//! docwharf verifies, seals and serves static documentation bundles.
 //!
-//! The house has floors; a file imports only from its own room and from floors below, and a test sees to it. From the
-//! ground up:
+//! The modules form layers. A file imports only from its own module and from layers below; a test checks that. From the
+//! bottom up:
 //!
-//! - [`base`] (0): errors on one line, durable files, the lock, secrets.
-//! - [`model`] (1): the words: paths that were judged, digests, version ids, limits, units. [`codec`] (1): DEFLATE and
-//!   gzip. Neither does I/O. [`net`] (1): the HTTP client, its troubles, and when to try again.
-//! - [`bundle`] (2) reads what arrives and refuses what is hostile. [`site`] (2) knows the sealed image, its index and
-//!   where an address leads, by its files and by rules. [`store`] (2) keeps versions and the one record that says which
-//!   is served. [`api`] (2) speaks to the management API, [`fetch`] (2) downloads and never holds the key.
-//! - [`seal`] (3) turns a bundle into a sealed image. [`serve`] (3) answers HTTP from one, [`publish`] (3) writes it out
-//!   as files for another server. [`analytics`] (3) makes sense of what readers searched for.
-//! - [`sync`] (4) brings the store to what configuration and state ask for. [`origin`] (4), the management API, makes
-//!   bundles and hands them out.
-//! - [`admin`] (5) is what an operator asks of a running daemon: the control socket, health, status, metrics.
-//! - [`config`] (5): as written, then proved.
-//! - [`daemon`] (6) wires `run`, `serve` and `origin` together. [`doctor`] (6) looks for what is wrong and changes nothing.
-//! - [`cli`] (7): one file a command.
+//! - [`base`] (0): errors on one line, durable files, the lock of the store, secrets.
+//! - [`model`] (1): checked paths, digests, version ids, limits, units. [`codec`] (1): DEFLATE, gzip, Brotli and
+//!   Zstandard. Neither does I/O. [`net`] (1): the HTTP client, its errors, and when to retry.
+//! - [`bundle`] (2) reads a received bundle and refuses a hostile one. [`site`] (2) knows the sealed image, its index,
+//!   and the file or rule that a path leads to. [`store`] (2) keeps versions and the record of which one is active.
+//!   [`api`] (2) is a client of the management API, [`fetch`] (2) downloads bundles and never holds the API key.
+//! - [`seal`] (3) converts a bundle into a sealed image. [`serve`] (3) answers HTTP requests from an image, [`publish`]
+//!   (3) writes it as files for another server. [`analytics`] (3) reports what readers searched for.
+//! - [`sync`] (4) brings the store into the state that the configuration asks for. [`origin`] (4) implements the
+//!   management API: it builds bundles and hands them out.
+//! - [`admin`] (5): the control socket, health, status and metrics of a running daemon.
+//! - [`config`] (5): the configuration as written, then checked.
+//! - [`daemon`] (6) runs the commands `run`, `serve` and `origin`. [`doctor`] (6) searches for faults and changes
+//!   nothing.
+//! - [`cli`] (7): the command line, one file for each command.
 
 pub mod admin;
 pub mod cli;

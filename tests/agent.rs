@@ -416,7 +416,7 @@ fn a_second_agent_on_the_store_ends_with_a_line_that_says_it_is_locked() {
     host.put(&site("one"));
     let _daemon = host.run();
     let store = host.path("store");
-    let error = docwharf::store::writer::Writer::open(&store, Duration::ZERO).unwrap_err();
+    let error = docwharf::store::writer::StoreWriter::open(&store, Duration::ZERO).unwrap_err();
     assert!(error.to_string().contains("is locked by another docwharf"), "{error}");
     // Readers take no lock.
     assert_eq!(host.status()["schemaVersion"], 1);
@@ -714,12 +714,12 @@ fn a_history_that_has_grown_too_long_is_cut_and_a_lost_record_is_still_made_agai
     let held = host.status();
     let path = host.path("store/history.jsonl");
     let line = r#"{"time":"2026-11-21T10:00:00Z","who":"x","what":"refused","note":"not a bundle"}"#;
-    let many = usize::try_from(docwharf::store::history::MOST).unwrap() / line.len();
+    let many = usize::try_from(docwharf::store::history::MAX_HISTORY_BYTES).unwrap() / line.len();
     let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(format!("{line}\n").repeat(many).as_bytes()).unwrap();
     host.put(&site("three"));
     host.fails(7, &["sync"]);
-    assert!(std::fs::metadata(&path).unwrap().len() < docwharf::store::history::MOST, "it is cut");
+    assert!(std::fs::metadata(&path).unwrap().len() < docwharf::store::history::MAX_HISTORY_BYTES, "it is cut");
     std::fs::write(host.path("store/state.json"), "{").unwrap();
     // With a line about the record besides.
     end(&mut host.command(&["sync"])).expect(7);

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use docwharf::base::directory::Directory;
 use docwharf::model::limits::BundleLimits;
-use docwharf::seal::{Effort, Meter, Space, seal};
+use docwharf::seal::{SealOptions, SealProgress, ImageSpace, seal};
 use support::{tar, zip};
 use verdict::{
     Files, PAGE, accepted, as_tar, as_zip, assert_one_line, bundle, every_kind, laid_down, listing, read, refused,
@@ -231,11 +231,11 @@ fn every_other_odd_name_is_legal_and_unpacks_to_itself() {
 fn assert_sealed_image_proves_again(name: &[u8]) {
     let what = String::from_utf8_lossy(name);
     let (dir, file) = laid_down(&as_tar(&[(name, b"x"), PAGE]));
-    let space = Space::Dir(Directory::open(dir.path()).unwrap());
+    let space = ImageSpace::Dir(Directory::open(dir.path()).unwrap());
     let sealing =
-        seal(&file, &space, &Effort::new(BundleLimits::default()), &Meter::default()).expect("a tar may name it so");
-    let image = dir.path().join(docwharf::seal::IMAGE);
-    let again = docwharf::seal::verify_image(&image, &Effort::new(BundleLimits::default())).expect("the image is good");
+        seal(&file, &space, &SealOptions::new(BundleLimits::default()), &SealProgress::default()).expect("a tar may name it so");
+    let image = dir.path().join(docwharf::seal::IMAGE_FILE_NAME);
+    let again = docwharf::seal::verify_image(&image, &SealOptions::new(BundleLimits::default())).expect("the image is good");
     assert_eq!(again.id, sealing.proven.id, "{what}");
 }
 
@@ -264,10 +264,10 @@ fn a_received_zip_with_the_private_mark_of_images_is_not_kept_as_one() {
         let marked = marked.both(|header| header.extra = zip::extra(0x7764, &[]));
         let page = zip::deflated("index.html", "<!doctype html><title>Home</title>");
         let (dir, file) = laid_down(&zip::archive(&[page]).with(marked).bytes());
-        let effort = Effort::new(BundleLimits::default());
-        let space = Space::Dir(Directory::open(dir.path()).unwrap());
-        let sealing = seal(&file, &space, &effort, &Meter::default()).expect("a received mark is no fault");
-        let again = docwharf::seal::verify_image(&dir.path().join(docwharf::seal::IMAGE), &effort);
+        let effort = SealOptions::new(BundleLimits::default());
+        let space = ImageSpace::Dir(Directory::open(dir.path()).unwrap());
+        let sealing = seal(&file, &space, &effort, &SealProgress::default()).expect("a received mark is no fault");
+        let again = docwharf::seal::verify_image(&dir.path().join(docwharf::seal::IMAGE_FILE_NAME), &effort);
         let again = again.expect("the image is good");
         assert_eq!(again.id, sealing.proven.id, "{}", String::from_utf8_lossy(name));
     }

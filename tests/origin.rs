@@ -669,13 +669,13 @@ fn a_download_that_has_begun_is_finished_after_the_stop() {
 
 #[test]
 fn the_api_can_be_served_within_another_program() {
-    use docwharf::origin::source::Source;
+    use docwharf::origin::source::ProjectSource;
     use docwharf::origin::{Domain, Organization, Origin, Project, Settings, serve};
     let dir = folder();
     let project = Project {
         id: "docs".to_owned(),
         domain: Domain::parse(DOMAIN).unwrap(),
-        source: Source::Directory(write_site(&dir.path().join("site"), &small())),
+        source: ProjectSource::Directory(write_site(&dir.path().join("site"), &small())),
         exports: true,
         previews: false,
     };
@@ -683,7 +683,7 @@ fn the_api_can_be_served_within_another_program() {
     let settings = Settings {
         organizations: vec![Organization { id: "acme".to_owned(), projects: vec![project] }],
         key_file: Some(("acme".to_owned(), key_file(dir.path(), KEY))),
-        ..Settings::new(docwharf::seal::Effort::new(limits))
+        ..Settings::new(docwharf::seal::SealOptions::new(limits))
     };
     let origin = Origin::new(settings).unwrap();
     assert!(!format!("{origin:?}").contains(KEY));

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use docwharf::origin::source::Watch;
+use docwharf::origin::source::JobContext;
 use docwharf::origin::source::crawl::{Crawl, CrawlError, Crawled, crawl};
 
 use support::http::get;
@@ -134,7 +134,7 @@ fn of(url: &str) -> Crawl {
 }
 
 fn crawled(url: &str, into: &Path) -> Crawled {
-    crawl(&of(url), None, into, &Watch::default()).unwrap_or_else(|error| panic!("{error}: {error:?}"))
+    crawl(&of(url), None, into, &JobContext::default()).unwrap_or_else(|error| panic!("{error}: {error:?}"))
 }
 
 /// A site with one of everything. `foreign` is a port that nobody may ask.
@@ -223,14 +223,14 @@ fn addresses(is_css: bool, body: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
     if is_css {
         let text = String::from_utf8_lossy(body);
-        docwharf::site::outside::css::find_addresses(&text, &mut |_, address| all.push(address.to_owned()));
+        docwharf::site::external::css::find_addresses(&text, &mut |_, address| all.push(address.to_owned()));
     } else {
-        docwharf::site::links::read(
+        docwharf::site::links::read_links(
             |take| {
                 take(body);
             },
             |said| {
-                if let docwharf::site::links::Said::Link(link) = said {
+                if let docwharf::site::links::PageAddress::Link(link) = said {
                     all.push(link.to_owned());
                 }
             },
@@ -274,7 +274,7 @@ fn a_copy_stands_without_its_server_and_every_link_in_it_answers() {
     let server = site(foreign.local_addr().expect("an address").port());
     let dir = folder();
     let into = dir.path().join("copy");
-    let watch = Watch::default();
+    let watch = JobContext::default();
     let result = crawl(&of(&server.url("/")), None, &into, &watch).expect("a copy");
     assert!(foreign.accept().is_err(), "another origin was asked");
     assert!(server.asked().iter().all(|target| !target.starts_with("/secret")), "robots.txt was not obeyed");
@@ -396,7 +396,7 @@ fn the_same_site_gives_the_same_folder() {
         .map(|parallel| {
             let dir = folder();
             let how = Crawl { parallel, ..of(&server.url("/")) };
-            let done = crawl(&how, None, dir.path(), &Watch::default()).expect("a copy");
+            let done = crawl(&how, None, dir.path(), &JobContext::default()).expect("a copy");
             (read_tree(dir.path()), done)
         })
         .collect();
@@ -481,10 +481,10 @@ fn robots_are_left_aside_when_told_to() {
         _ => missing(),
     });
     let dir = folder();
-    let refused = crawl(&of(&server.url("/")), None, &dir.path().join("a"), &Watch::default());
+    let refused = crawl(&of(&server.url("/")), None, &dir.path().join("a"), &JobContext::default());
     assert!(matches!(&refused, Err(CrawlError::NoPage { why, .. }) if why.contains("robots.txt")), "{refused:?}");
     let how = Crawl { robots: false, ..of(&server.url("/")) };
-    let done = crawl(&how, None, &dir.path().join("b"), &Watch::default()).expect("a copy");
+    let done = crawl(&how, None, &dir.path().join("b"), &JobContext::default()).expect("a copy");
     assert_eq!(done.pages, 3, "both pages and that for what is missing: {done:?}");
 }
 
@@ -496,7 +496,7 @@ fn an_endless_calendar_ends_at_the_limit() {
     });
     let dir = folder();
     let how = Crawl { most: 50, ..of(&server.url("/")) };
-    let error = crawl(&how, None, dir.path(), &Watch::default()).expect_err("no copy").to_string();
+    let error = crawl(&how, None, dir.path(), &JobContext::default()).expect_err("no copy").to_string();
     assert!(error.contains("more than 50 pages") && error.contains("/day/") && error.contains("calendar"), "{error}");
     assert!(server.asked().len() < 80, "{}", server.asked().len());
     assert!(read_tree(dir.path()).is_empty(), "nothing of it is left");
@@ -510,7 +510,7 @@ fn a_page_that_stays_away_fails_the_crawl_by_its_address() {
         _ => missing(),
     });
     let dir = folder();
-    let error = crawl(&of(&server.url("/")), None, dir.path(), &Watch::default()).expect_err("no copy");
+    let error = crawl(&of(&server.url("/")), None, dir.path(), &JobContext::default()).expect_err("no copy");
     assert!(matches!(&error, CrawlError::Fetch { url, .. } if url.path() == "/broken"), "{error:?}");
     assert!(server.asked().iter().filter(|target| *target == "/broken").count() > 2, "{:?}", server.asked());
 }
@@ -521,7 +521,7 @@ fn only_the_pages_that_are_asked_for_come_with_what_they_need() {
     let server = site(foreign.local_addr().expect("an address").port());
     let dir = folder();
     let paths = ["/a".to_owned(), "guide".to_owned()];
-    let done = crawl(&of(&server.url("/")), Some(&paths), dir.path(), &Watch::default()).expect("a copy");
+    let done = crawl(&of(&server.url("/")), Some(&paths), dir.path(), &JobContext::default()).expect("a copy");
     let pages: Vec<String> = read_tree(dir.path()).into_iter().map(|(name, _)| name).collect();
     let pages: Vec<&str> =
         pages.iter().map(String::as_str).filter(|name| docwharf::model::site_path::is_page(name.as_bytes())).collect();
@@ -540,11 +540,11 @@ fn a_crawl_ends_when_it_is_not_wanted_any_more() {
         }
         missing()
     });
-    let (dir, watch) = (folder(), Arc::new(Watch::default()));
+    let (dir, watch) = (folder(), Arc::new(JobContext::default()));
     let (how, into, seen) = (of(&server.url("/")), dir.path().to_owned(), Arc::clone(&watch));
     let thread = std::thread::spawn(move || crawl(&how, None, &into, &seen));
     until("the start page is asked for", || is_asked.load(Ordering::SeqCst));
-    watch.end();
+    watch.cancel();
     let ended = thread.join().expect("it ends");
     gate.store(true, Ordering::SeqCst);
     assert!(matches!(ended, Err(CrawlError::Stopped)), "{ended:?}");
@@ -576,7 +576,7 @@ fn a_site_below_a_path_begins_there_and_a_folder_with_something_in_it_is_left_al
     let dir = folder();
     let into = dir.path().join("copy");
     crawled(&server.url("/docs/"), &into);
-    let again = crawl(&of(&server.url("/docs/")), None, &into, &Watch::default());
+    let again = crawl(&of(&server.url("/docs/")), None, &into, &JobContext::default());
     assert!(matches!(again, Err(CrawlError::Write { .. })), "{again:?}");
     let daemon = Daemon::serve(&into, &[]);
     let front = get(&daemon.address, "/");
@@ -626,7 +626,7 @@ fn a_site_of_next_has_its_chunks_payloads_and_pictures_as_files() {
 #[test]
 fn credentials_are_never_sent() {
     let dir = folder();
-    let error = crawl(&of("http://user:pass@127.0.0.1:9/"), None, dir.path(), &Watch::default()).expect_err("no copy");
+    let error = crawl(&of("http://user:pass@127.0.0.1:9/"), None, dir.path(), &JobContext::default()).expect_err("no copy");
     assert!(!error.to_string().contains("pass@") && !error.to_string().contains("user:"), "{error}");
 }
 
@@ -788,15 +788,15 @@ mod neighbours {
         });
         let limits = OriginLimits::of(|resource| (resource == Resource::CrawlAddresses).then_some(150), |_| None);
         let shares = Shares::new(limits.expect("limits"), 2);
-        let other = Watch::of(Arc::clone(&shares), "acme");
-        other.hold(Resource::CrawlAddresses, 100).expect("a share");
+        let other = JobContext::of(Arc::clone(&shares), "acme");
+        other.hold_share(Resource::CrawlAddresses, 100).expect("a share");
         let dir = folder();
-        let watch = Watch::of(Arc::clone(&shares), "acme");
+        let watch = JobContext::of(Arc::clone(&shares), "acme");
         let error = crawl(&of(&server.url("/")), None, dir.path(), &watch).expect_err("no copy");
         assert!(matches!(error, CrawlError::Share { resource: Resource::CrawlAddresses, .. }), "{error:?}");
         assert!(error.to_string().contains("crawlAddresses"), "{error}");
-        other.give_back();
-        watch.give_back();
+        other.release_shares();
+        watch.release_shares();
         let dir = folder();
         crawl(&of(&server.url("/")), None, dir.path(), &watch).expect("a copy");
         let known = shares.pool(Resource::CrawlAddresses).in_use();

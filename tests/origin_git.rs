@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use docwharf::base::chain::Chain;
 use docwharf::origin::shares::Shares;
-use docwharf::origin::source::Watch;
-use docwharf::origin::source::git::{Git, GitError, Made, Sandbox, branches, is_branch_name, make, make_among};
+use docwharf::origin::source::JobContext;
+use docwharf::origin::source::git::{Git, GitError, BuiltSite, Sandbox, branches, is_branch_name, build_site, make_among};
 use docwharf::origin::{OriginLimits, Resource};
 
 const LONG: Duration = Duration::from_mins(2);
@@ -99,8 +99,8 @@ fn source(repository: &str, build: Option<String>, output: Option<PathBuf>) -> G
 }
 
 /// One try, and what was said.
-fn attempt(place: &Place, git: &Git, sandbox: Sandbox) -> (Result<Made, GitError>, String) {
-    let watch = Watch::default();
+fn attempt(place: &Place, git: &Git, sandbox: Sandbox) -> (Result<BuiltSite, GitError>, String) {
+    let watch = JobContext::default();
     let made = make_among(&[sandbox], git, &git.branch, &place.space(), &watch);
     (made, watch.log().join("\n"))
 }
@@ -125,7 +125,7 @@ fn sandboxes() -> Vec<Sandbox> {
     usable
 }
 
-fn message(made: Result<Made, GitError>) -> String {
+fn message(made: Result<BuiltSite, GitError>) -> String {
     Chain(&made.expect_err("no site")).to_string()
 }
 
@@ -154,8 +154,8 @@ fn own_nap(number: u32) -> String {
 fn a_plain_branch_is_a_site_without_what_belongs_to_git() {
     let place = Place::with(&[("index.html", "<p>Hello"), ("guide/a.html", "<p>A")]);
     let space = place.space();
-    let watch = Watch::default();
-    let made = make(&place.source(""), "main", &space, &watch).unwrap();
+    let watch = JobContext::default();
+    let made = build_site(&place.source(""), "main", &space, &watch).unwrap();
     assert!(made.site.starts_with(space.canonicalize().unwrap()));
     assert_eq!(names(&made.site), BTreeSet::from(["guide".to_owned(), "index.html".to_owned()]));
     assert_eq!(fs::read_to_string(made.site.join("guide/a.html")).unwrap(), "<p>A");
@@ -166,8 +166,8 @@ fn a_plain_branch_is_a_site_without_what_belongs_to_git() {
 #[test]
 fn a_commit_tells_who_what_and_which_files_against_its_first_parent() {
     let place = Place::with(&[("a.html", "a"), ("b.html", "b"), ("c.html", "c")]);
-    let watch = Watch::default();
-    let head = |branch: &str| make(&place.source(""), branch, &place.space(), &watch).unwrap().commit;
+    let watch = JobContext::default();
+    let head = |branch: &str| build_site(&place.source(""), branch, &place.space(), &watch).unwrap().commit;
     let first = head("main");
     assert_eq!(first.message, "The first pages\n\nAnd why.");
     let author = first.author.unwrap();
@@ -201,7 +201,7 @@ fn branches_are_listed_with_their_commits() {
     let feature = place.commit(&[("index.html", "y")], "Feature");
     // git itself would not make such a branch, but somebody may.
     fs::write(place.repository().join(".git/refs/heads/-x"), format!("{main}\n")).unwrap();
-    let found = branches(&place.source(""), &Watch::default()).unwrap();
+    let found = branches(&place.source(""), &JobContext::default()).unwrap();
     let expected = [("feature/ü".to_owned(), feature), ("main".to_owned(), main)];
     assert_eq!(found, expected.into());
 }
@@ -209,11 +209,11 @@ fn branches_are_listed_with_their_commits() {
 #[test]
 fn a_missing_branch_is_told_from_a_missing_repository() {
     let place = Place::with(&[("index.html", "x")]);
-    let watch = Watch::default();
-    let missing = make(&place.source(""), "nowhere", &place.space(), &watch).unwrap_err();
+    let watch = JobContext::default();
+    let missing = build_site(&place.source(""), "nowhere", &place.space(), &watch).unwrap_err();
     assert!(matches!(&missing, GitError::NoBranch { branch, .. } if branch == "nowhere"), "{missing}");
     let git = source(place.dir.path().join("absent").to_str().unwrap(), None, None);
-    let absent = make(&git, "main", &place.space(), &watch).unwrap_err();
+    let absent = build_site(&git, "main", &place.space(), &watch).unwrap_err();
     assert!(matches!(absent, GitError::Git { .. }) && absent.to_string().contains("absent"), "{absent}");
     assert!(branches(&git, &watch).is_err());
 }
@@ -222,15 +222,15 @@ fn a_missing_branch_is_told_from_a_missing_repository() {
 fn hostile_names_of_branches_and_repositories_do_not_reach_git() {
     let place = Place::with(&[("index.html", "x")]);
     for name in ["--upload-pack=touch pwned", "-b", "a b", "x:y", "*", "refs/../x", "@{-1}", "main^", ""] {
-        let watch = Watch::default();
-        let refused = make(&place.source(""), name, &place.space(), &watch).unwrap_err();
+        let watch = JobContext::default();
+        let refused = build_site(&place.source(""), name, &place.space(), &watch).unwrap_err();
         assert!(matches!(refused, GitError::BranchName(_)) && watch.log().is_empty(), "{name:?}: {refused}");
     }
     let marker = place.dir.path().join("pwned");
     let evil = format!("ext::sh -c touch% {}", marker.display());
     for repository in [evil.as_str(), "--upload-pack=x", "-x", "fd::3"] {
-        let watch = Watch::default();
-        let refused = make(&source(repository, None, None), "main", &place.space(), &watch).unwrap_err();
+        let watch = JobContext::default();
+        let refused = build_site(&source(repository, None, None), "main", &place.space(), &watch).unwrap_err();
         assert!(matches!(refused, GitError::Repository { .. }) && watch.log().is_empty(), "{refused}");
     }
     assert!(!marker.exists());
@@ -357,14 +357,14 @@ fn a_build_that_nobody_waits_for_any_more_ends_at_once() {
     for (sandbox, number) in sandboxes().into_iter().zip(30..) {
         let nap = own_nap(number);
         let git = place.source(&format!("setsid sleep {nap} & sleep {nap}"));
-        let (watch, space) = (Watch::default(), place.space());
+        let (watch, space) = (JobContext::default(), place.space());
         std::thread::scope(|scope| {
             let work = scope.spawn(|| make_among(&[sandbox], &git, "main", &space, &watch));
             while !is_running(&nap) && !work.is_finished() {
                 std::thread::yield_now();
             }
             let began = Instant::now();
-            watch.end();
+            watch.cancel();
             let made = work.join().unwrap();
             assert!(matches!(made, Err(GitError::Over(_))), "{sandbox}: {made:?}");
             assert!(began.elapsed() < Duration::from_secs(20), "{sandbox}: {:?}", began.elapsed());
@@ -393,7 +393,7 @@ fn a_build_that_writes_too_much_is_ended_wherever_it_writes() {
         assert!(matches!(made, Err(GitError::Size { .. })), "{sandbox}: {made:?}: {log}");
     }
     let large = Place::with(&[("large.txt", &"large".repeat(1_000_000))]);
-    let cloned = make(&Git { size: MIB, ..large.source("") }, "main", &large.space(), &Watch::default());
+    let cloned = build_site(&Git { size: MIB, ..large.source("") }, "main", &large.space(), &JobContext::default());
     assert!(matches!(cloned, Err(GitError::Size { doing: "git", .. })), "{cloned:?}");
 }
 
@@ -439,13 +439,13 @@ fn builds_of_an_organization_share_what_it_may_take() {
     let git = place.source("mkdir out; head -c 8000000 /dev/zero > out/x; sleep 600");
     let limits = OriginLimits::of(|resource| (resource == Resource::BuildDisk).then_some(12 * MIB), |_| None).unwrap();
     let shares = Shares::new(limits, 2);
-    let other = Watch::of(Arc::clone(&shares), "acme");
-    other.hold(Resource::BuildDisk, 6 * MIB).unwrap();
-    let watch = Watch::of(Arc::clone(&shares), "acme");
+    let other = JobContext::of(Arc::clone(&shares), "acme");
+    other.hold_share(Resource::BuildDisk, 6 * MIB).unwrap();
+    let watch = JobContext::of(Arc::clone(&shares), "acme");
     let made = make_among(&[Sandbox::Nothing], &git, "main", &place.space(), &watch);
     assert!(matches!(made, Err(GitError::Share { resource: Resource::BuildDisk, .. })), "{made:?}");
     assert!(watch.log().join("\n").contains("buildDisk"), "{:?}", watch.log());
-    watch.give_back();
+    watch.release_shares();
     assert_eq!(shares.pool(Resource::BuildDisk).in_use(), 6 * MIB);
 }
 
@@ -473,7 +473,7 @@ fn a_build_ends_with_the_origin_however_that_ends() {
         let words: Vec<&str> = told.split('|').collect();
         let git = source(words[1], Some(words[2].to_owned()), None);
         let sandbox = Sandbox::ALL[words[3].parse::<usize>().unwrap()];
-        let made = make_among(&[sandbox], &git, "main", Path::new(words[0]), &Watch::default());
+        let made = make_among(&[sandbox], &git, "main", Path::new(words[0]), &JobContext::default());
         panic!("it was not killed: {made:?}");
     }
     let place = Place::with(&[("page.md", "Hello")]);
@@ -609,12 +609,12 @@ fn without_a_sandbox_nothing_is_built_unless_that_is_allowed() {
     let place = Place::with(&[("page.md", "Hello")]);
     let git = Git { allow_untrusted: false, ..place.source("touch ran; mkdir out") };
     let space = place.space();
-    let error = message(make_among(&[Sandbox::Nothing], &git, "main", &space, &Watch::default()));
+    let error = message(make_among(&[Sandbox::Nothing], &git, "main", &space, &JobContext::default()));
     assert!(error.contains("install bubblewrap") && error.contains("allowUntrusted"), "{error}");
     assert!(!space.join("site/ran").exists());
     // Without a build there is nothing to hold back.
     let plain = Git { build: None, output: None, ..git };
-    make_among(&[Sandbox::Nothing], &plain, "main", &place.space(), &Watch::default()).unwrap();
+    make_among(&[Sandbox::Nothing], &plain, "main", &place.space(), &JobContext::default()).unwrap();
 }
 
 #[test]

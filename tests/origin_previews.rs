@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 use docwharf::model::limits::BundleLimits;
 use docwharf::origin::db::Database;
 use docwharf::origin::previews::{
-    DeployError, Deployment, Place, Previews, Production, Project, Settings, Status, answer,
+    DeployError, Deployment, PreviewLocation, PreviewService, Production, PreviewProject, PreviewServiceSettings, Status, respond_to_preview,
 };
 use docwharf::origin::shares::Shares;
 use docwharf::origin::source::Git;
 use docwharf::origin::{OriginLimits, Resource};
-use docwharf::seal::{self, Effort, Meter, Space};
+use docwharf::seal::{self, SealOptions, SealProgress, ImageSpace};
 use docwharf::serve::Site;
-use docwharf::site::index::Index;
+use docwharf::site::index::ImageIndex;
 use docwharf::site::mapping;
-use docwharf::site::sealed::Sealed;
+use docwharf::site::sealed_version::SealedVersion;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 
@@ -99,8 +99,8 @@ impl Repository {
 /// An origin's previews, and what they are made of.
 struct Stand {
     dir: PathBuf,
-    projects: Vec<Project>,
-    place: Place,
+    projects: Vec<PreviewProject>,
+    place: PreviewLocation,
     production: Production,
     every: Duration,
     /// What is removed with it, if it is the one that has made it.
@@ -122,31 +122,31 @@ impl Stand {
     }
 
     fn at(dir: &Path) -> Stand {
-        let (dir, place, production) = (dir.to_owned(), Place::Host, Arc::new(|_: &str| None));
+        let (dir, place, production) = (dir.to_owned(), PreviewLocation::Host, Arc::new(|_: &str| None));
         Stand { dir, projects: Vec::new(), place, production, every: NEVER, gone_at_the_end: None }
     }
 
     fn project(&mut self, id: &str, organization: &str, git: Git) {
         let domain = format!("{id}.example");
-        self.projects.push(Project { organization: organization.to_owned(), id: id.to_owned(), domain, git });
+        self.projects.push(PreviewProject { organization: organization.to_owned(), id: id.to_owned(), domain, git });
     }
 
-    fn open(&self) -> Arc<Previews> {
+    fn open(&self) -> Arc<PreviewService> {
         let db = Arc::new(Database::open(&self.dir.join("origin.db")).unwrap());
-        let projects: BTreeMap<String, Project> =
+        let projects: BTreeMap<String, PreviewProject> =
             self.projects.iter().map(|project| (project.id.clone(), project.clone())).collect();
         // One at a time, so that a second one waits.
         let limits = OriginLimits::of(|_| None, |resource| (resource == Resource::PreviewBuilds).then_some(1)).unwrap();
-        let settings = Settings {
+        let settings = PreviewServiceSettings {
             folder: self.dir.join("previews"),
             projects,
-            effort: Effort { threads: 2, ..Effort::new(BundleLimits::default()) },
+            effort: SealOptions { threads: 2, ..SealOptions::new(BundleLimits::default()) },
             shares: Shares::new(limits, self.projects.len()),
             every: self.every,
             place: self.place.clone(),
             production: Arc::clone(&self.production),
         };
-        Previews::open(db, settings).unwrap()
+        PreviewService::open(db, settings).unwrap()
     }
 
     /// The folders of versions that there are.
@@ -171,7 +171,7 @@ fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
 }
 
 #[track_caller]
-fn ended(previews: &Previews, id: &str) -> Deployment {
+fn ended(previews: &PreviewService, id: &str) -> Deployment {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let deployment = previews.status(id).unwrap().expect("it is remembered");
@@ -185,7 +185,7 @@ fn ended(previews: &Previews, id: &str) -> Deployment {
 
 /// Deploys a branch, waits for it, and tells its slug.
 #[track_caller]
-fn deployed(previews: &Previews, project: &str, branch: &str) -> (String, Deployment) {
+fn deployed(previews: &PreviewService, project: &str, branch: &str) -> (String, Deployment) {
     let started = previews.deploy(project, branch).unwrap();
     let deployment = ended(previews, &started.status_id);
     assert_eq!(deployment.status, Status::Success, "{deployment:#?}");
@@ -194,14 +194,14 @@ fn deployed(previews: &Previews, project: &str, branch: &str) -> (String, Deploy
 
 fn fetch(site: &Site, path: &str) -> (StatusCode, HeaderMap, String) {
     let request = Request::get(path).header("Host", "x.preview.example").body(()).unwrap();
-    let (head, body) = answer(site, &request).into_parts();
+    let (head, body) = respond_to_preview(site, &request).into_parts();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let bytes = runtime.block_on(body.collect()).unwrap().to_bytes();
     (head.status, head.headers, String::from_utf8(bytes.into()).unwrap())
 }
 
 #[track_caller]
-fn page(previews: &Previews, project: &str, slug: &str) -> String {
+fn page(previews: &PreviewService, project: &str, slug: &str) -> String {
     let site = previews.site(project, slug).expect("there is a preview");
     let (status, _, text) = fetch(&site, "/");
     assert_eq!(status, 200, "{text}");
@@ -487,7 +487,7 @@ fn a_stop_ends_what_is_built_and_says_so() {
     repository.branch("slow", &[("wait", "")]);
     let previews = stand.open();
     let started = previews.deploy("p", "slow").unwrap();
-    let status = |previews: &Previews| previews.status(&started.status_id).unwrap().unwrap();
+    let status = |previews: &PreviewService| previews.status(&started.status_id).unwrap().unwrap();
     until("it is being built", || (status(&previews).status == Status::InProgress).then_some(()));
     let waits = previews.deploy("p", "main").unwrap();
     previews.close();
@@ -563,12 +563,12 @@ fn be_killed(dir: &Path) {
 }
 
 /// A folder as production shows it.
-fn sealed(folder: &Path) -> Arc<Sealed> {
-    let effort = Effort { threads: 1, ..Effort::new(BundleLimits::default()) };
-    let sealing = seal::seal(folder, &Space::Unlinked(std::env::temp_dir()), &effort, &Meter::default()).unwrap();
+fn sealed(folder: &Path) -> Arc<SealedVersion> {
+    let effort = SealOptions { threads: 1, ..SealOptions::new(BundleLimits::default()) };
+    let sealing = seal::seal(folder, &ImageSpace::Unlinked(std::env::temp_dir()), &effort, &SealProgress::default()).unwrap();
     let (id, len) = (sealing.proven.id, sealing.image_len);
-    let index = Index::decode(sealing.proven.index(len), len, id).unwrap();
-    Arc::new(Sealed::new(id, mapping::map(sealing.image, id).unwrap(), index))
+    let index = ImageIndex::decode(sealing.proven.index(len), len, id).unwrap();
+    Arc::new(SealedVersion::new(id, mapping::map_image(sealing.image, id).unwrap(), index))
 }
 
 #[test]
@@ -598,7 +598,7 @@ fn broken_links_are_told_and_which_of_them_are_new_against_production() {
 #[test]
 fn below_a_path_addresses_are_those_of_the_prefix_and_pages_are_as_they_were_sealed() {
     let (mut stand, repository) = Stand::new();
-    stand.place = Place::Path("/preview/".to_owned());
+    stand.place = PreviewLocation::Path("/preview/".to_owned());
     let home = "<a href=\"guide/\">x</a><a href=\"/guide/\">y</a>";
     repository.branch("b", &[("index.html", home), ("guide/index.html", "guide"), ("404.html", "none")]);
     repository.commit(&[("_redirects", "/old /guide/ 301\n"), ("_headers", "/*\n  Cache-Control: public\n")], "rules");

@@ -11,40 +11,40 @@ use std::time::Duration;
 
 use docwharf::model::limits::BundleLimits;
 use docwharf::model::version::VersionId;
-use docwharf::seal::{Effort, Meter};
-use docwharf::site::lookup::Files;
+use docwharf::seal::{SealOptions, SealProgress};
+use docwharf::site::lookup::SiteFiles;
 use docwharf::store::StoreError;
-use docwharf::store::keeper::Keeper;
-use docwharf::store::record::Record;
-use docwharf::store::space::{Allowance, Wanted};
-use docwharf::store::writer::{Committed, Writer};
-use docwharf::sync::bring::{Arrival, Brought, Occasion, bring};
+use docwharf::store::operations::StoreOperations;
+use docwharf::store::record::StoreRecord;
+use docwharf::store::space::{SpaceLimits, SpaceRequest};
+use docwharf::store::writer::{CommitOutcome, StoreWriter};
+use docwharf::sync::ingest::{IncomingBundle, IngestedBundle, Occasion, ingest_bundle};
 use docwharf::sync::open::open;
-use docwharf::sync::scrub::{Verdict, scrub};
-use docwharf::sync::{Intent, SyncError};
+use docwharf::sync::scrub::{ScrubResult, scrub};
+use docwharf::sync::{SyncIntent, SyncError};
 
 use rustix::fs::{FlockOperation, flock};
 use support::client::{Host, bundle, front};
 use support::folder;
 use support::zip::{deflated, zip};
 
-fn effort() -> Effort {
-    Effort::new(BundleLimits::default())
+fn effort() -> SealOptions {
+    SealOptions::new(BundleLimits::default())
 }
 
-fn writer(root: &Path) -> Writer {
-    Writer::open(root, Duration::ZERO).unwrap()
+fn writer(root: &Path) -> StoreWriter {
+    StoreWriter::open(root, Duration::ZERO).unwrap()
 }
 
 /// Brings a site that consists of one text.
-fn put(writer: &Writer, dir: &Path, text: &str) -> Brought {
+fn put(writer: &StoreWriter, dir: &Path, text: &str) -> IngestedBundle {
     try_to_put(writer, dir, text).unwrap()
 }
 
-fn try_to_put(writer: &Writer, dir: &Path, text: &str) -> Result<Brought, SyncError> {
+fn try_to_put(writer: &StoreWriter, dir: &Path, text: &str) -> Result<IngestedBundle, SyncError> {
     let path = dir.join("bundle.zip");
     std::fs::write(&path, zip(&[deflated("index.html", text)])).unwrap();
-    let arrival = Arrival {
+    let arrival = IncomingBundle {
         occasion: Occasion::Import,
         path: &path,
         file: None,
@@ -57,11 +57,11 @@ fn try_to_put(writer: &Writer, dir: &Path, text: &str) -> Result<Brought, SyncEr
         ahead: RefCell::default(),
     };
     let mut record = writer.store().record().unwrap();
-    let intent = Intent { effort: effort(), ..Intent::default() };
-    bring(writer, &mut record, &intent, &arrival, false, "test", &Meter::default())
+    let intent = SyncIntent { effort: effort(), ..SyncIntent::default() };
+    ingest_bundle(writer, &mut record, &intent, &arrival, false, "test", &SealProgress::default())
 }
 
-fn ids(writer: &Writer) -> Vec<VersionId> {
+fn ids(writer: &StoreWriter) -> Vec<VersionId> {
     writer.store().versions().unwrap().iter().map(|version| version.id).collect()
 }
 
@@ -73,14 +73,14 @@ fn a_version_that_is_mapped_is_not_pruned() {
     let lease = open(&writer, old, &effort(), false).unwrap();
     put(&writer, dir.path(), "new");
     let record = writer.store().record().unwrap();
-    let nothing = Allowance { keep: 0, max_bytes: Some(0), min_free: None };
-    assert!(writer.prune(&record, &Allowance::default()).unwrap().is_empty());
+    let nothing = SpaceLimits { keep: 0, max_bytes: Some(0), min_free: None };
+    assert!(writer.prune(&record, &SpaceLimits::default()).unwrap().is_empty());
     assert!(writer.prune(&record, &nothing).unwrap().is_empty());
     assert!(ids(&writer).contains(&old));
     let entry = lease.entry(lease.find(b"index.html").unwrap());
     assert_eq!(lease.content(&entry).unwrap(), "old".as_bytes());
     drop(lease);
-    assert_eq!(writer.prune(&record, &Allowance::default()).unwrap()[0].id, old);
+    assert_eq!(writer.prune(&record, &SpaceLimits::default()).unwrap()[0].id, old);
     assert!(!dir.path().join("store/receipts").join(old.to_string()).exists());
 }
 
@@ -91,16 +91,16 @@ fn what_only_an_answer_holds_is_removed_and_its_bytes_count_until_the_answer_is_
     let old = put(&writer, dir.path(), "old").id;
     let size = std::fs::metadata(writer.store().version_dir(old).join("site.zip")).unwrap().len();
     let version = open(&writer, old, &effort(), false).unwrap();
-    let answer = version.coded(&version.entry(version.find(b"index.html").unwrap()));
+    let answer = version.compressed_bytes(&version.entry(version.find(b"index.html").unwrap()));
     let before = answer.to_vec();
     drop(version);
     let new = put(&writer, dir.path(), "new").id;
     let record = writer.store().record().unwrap();
-    assert_eq!(writer.prune(&record, &Allowance::default()).unwrap()[0].id, old);
+    assert_eq!(writer.prune(&record, &SpaceLimits::default()).unwrap()[0].id, old);
     assert_eq!((ids(&writer), writer.still_read()), (vec![new], size));
     assert_eq!(answer, before, "the answer goes on");
-    let allowance = Allowance { max_bytes: Some(size), ..Allowance::default() };
-    let wanted = Wanted { whole: 1, more: 1 };
+    let allowance = SpaceLimits { max_bytes: Some(size), ..SpaceLimits::default() };
+    let wanted = SpaceRequest { whole: 1, more: 1 };
     let refused = writer.make_room(&record, &allowance, wanted);
     assert!(matches!(refused, Err(StoreError::StillRead { .. })), "{refused:?}");
     drop(answer);
@@ -120,9 +120,9 @@ fn a_version_that_another_process_has_locked_is_not_pruned_and_is_opened_all_the
         flock(&other, kind).unwrap();
         let version = open(&writer, old, &effort(), false).unwrap();
         drop(version);
-        assert!(writer.prune(&record, &Allowance::default()).unwrap().is_empty());
+        assert!(writer.prune(&record, &SpaceLimits::default()).unwrap().is_empty());
     }
-    assert_eq!(writer.prune(&record, &Allowance::default()).unwrap()[0].id, old);
+    assert_eq!(writer.prune(&record, &SpaceLimits::default()).unwrap()[0].id, old);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_version_that_no_record_names_yet_is_not_pruned_from_under_its_arrival() {
         scope.spawn(|| {
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
                 let record = writer.store().record().unwrap();
-                writer.prune(&record, &Allowance { keep: 0, ..Allowance::default() }).unwrap();
+                writer.prune(&record, &SpaceLimits { keep: 0, ..SpaceLimits::default() }).unwrap();
             }
         });
         let _stop = Stop(&done);
@@ -209,12 +209,12 @@ fn the_same_content_again_is_known_and_a_damaged_one_is_mended() {
     let dir = folder();
     let writer = writer(&dir.path().join("store"));
     let first = put(&writer, dir.path(), "text");
-    assert_eq!(first.committed, Committed::New);
-    assert_eq!(put(&writer, dir.path(), "text").committed, Committed::Known);
+    assert_eq!(first.committed, CommitOutcome::New);
+    assert_eq!(put(&writer, dir.path(), "text").committed, CommitOutcome::Known);
     let image = writer.store().version_dir(first.id).join("site.zip");
     std::fs::remove_file(&image).unwrap();
     std::fs::write(&image, "damaged").unwrap();
-    assert_eq!(put(&writer, dir.path(), "text").committed, Committed::Mended);
+    assert_eq!(put(&writer, dir.path(), "text").committed, CommitOutcome::Mended);
     assert!(open(&writer, first.id, &effort(), true).is_ok());
     assert_eq!(writer.store().versions().unwrap()[0].receipts.len(), 3);
 }
@@ -245,9 +245,9 @@ fn debris_in_staging_is_swept_when_a_writer_opens() {
 fn one_writer_at_a_time() {
     let dir = folder();
     let first = writer(dir.path());
-    assert!(Writer::open(dir.path(), Duration::ZERO).unwrap_err().to_string().contains("locked"));
+    assert!(StoreWriter::open(dir.path(), Duration::ZERO).unwrap_err().to_string().contains("locked"));
     drop(first);
-    assert!(Writer::open(dir.path(), Duration::ZERO).is_ok());
+    assert!(StoreWriter::open(dir.path(), Duration::ZERO).is_ok());
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn what_was_chosen_after_it_was_found_superfluous_is_not_removed() {
     put(&writer, dir.path(), "new");
     let before = writer.store().record().unwrap();
     writer.change(|record| record.previous = Some(chosen)).unwrap();
-    let nothing = Allowance { keep: 0, max_bytes: Some(0), min_free: None };
+    let nothing = SpaceLimits { keep: 0, max_bytes: Some(0), min_free: None };
     let removed: Vec<VersionId> = writer.prune(&before, &nothing).unwrap().iter().map(|version| version.id).collect();
     assert_eq!(removed, [other]);
     assert!(ids(&writer).contains(&chosen));
@@ -336,7 +336,7 @@ fn an_import_that_fails_leaves_what_the_store_had_before() {
 }
 
 /// What a person does with a version.
-type Choice = fn(&mut Record, VersionId);
+type Choice = fn(&mut StoreRecord, VersionId);
 
 #[test]
 fn a_version_that_cannot_be_filed_is_taken_out_again_unless_a_person_has_chosen_it_meanwhile() {
@@ -397,10 +397,10 @@ fn what_is_read_again_is_whole_or_mended_or_damaged_or_gone_and_that_is_kept() {
         writer.mark_suspect(id).unwrap();
         harm(&writer.store().version_dir(id), &writer.store().version_dir(other));
         let verdict = match scrub(&writer, id).unwrap() {
-            Verdict::Whole => "whole",
-            Verdict::Mended => "mended",
-            Verdict::Damaged(_) => "damaged",
-            Verdict::Gone => "gone",
+            ScrubResult::Whole => "whole",
+            ScrubResult::Mended => "mended",
+            ScrubResult::Damaged(_) => "damaged",
+            ScrubResult::Gone => "gone",
         };
         assert_eq!(verdict, expected, "case {n}");
         assert_eq!(writer.store().is_suspect(id), expected == "damaged", "case {n}");
@@ -408,6 +408,6 @@ fn what_is_read_again_is_whole_or_mended_or_damaged_or_gone_and_that_is_kept() {
         let is_good = matches!(expected, "whole" | "mended");
         assert_eq!(proved.contains(&id.to_string()), is_good, "case {n}");
         assert_eq!(open(&writer, id, &effort(), true).is_ok(), is_good, "case {n}");
-        assert_eq!(scrub(&writer, other).unwrap(), Verdict::Whole, "case {n}");
+        assert_eq!(scrub(&writer, other).unwrap(), ScrubResult::Whole, "case {n}");
     }
 }

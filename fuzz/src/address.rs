@@ -11,10 +11,10 @@ use std::time::Duration;
 use docwharf::model::digest::Digest;
 use docwharf::model::site_path::SitePath;
 use docwharf::model::version::VersionManifest;
-use docwharf::serve::{Settings, Site, handler};
-use docwharf::site::index::{Coding, Entry, Index, encode};
+use docwharf::serve::{SiteSettings, Site, handler};
+use docwharf::site::index::{EntryCompression, IndexEntry, ImageIndex, encode_index};
 use docwharf::site::lookup::Slashes;
-use docwharf::site::sealed::Sealed;
+use docwharf::site::sealed_version::SealedVersion;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Body as _;
 
@@ -57,12 +57,12 @@ pub struct Answer {
 }
 
 /// A site of these files, by path.
-pub fn site(files: &BTreeMap<Vec<u8>, Vec<u8>>, settings: Settings) -> Arc<Site> {
+pub fn site(files: &BTreeMap<Vec<u8>, Vec<u8>>, settings: SiteSettings) -> Arc<Site> {
     let (mut image, mut entries, mut manifest) = (Vec::new(), Vec::new(), VersionManifest::default());
     for (path, content) in files {
         let (content_digest, len) = (Digest::of(content), content.len() as u64);
-        let entry = Entry {
-            coding: Coding::Stored,
+        let entry = IndexEntry {
+            coding: EntryCompression::Stored,
             offset: image.len() as u64,
             coded_len: len,
             len,
@@ -78,9 +78,9 @@ pub fn site(files: &BTreeMap<Vec<u8>, Vec<u8>>, settings: Settings) -> Arc<Site>
         entries.push((&path[..], entry));
     }
     let (id, len) = (manifest.id(), image.len() as u64);
-    let index = Index::decode(encode(len, id, &entries), len, id).expect("an index of these files");
+    let index = ImageIndex::decode(encode_index(len, id, &entries), len, id).expect("an index of these files");
     let site = Site::new(settings);
-    site.show(Sealed::new(id, image.into(), index));
+    site.set_version(SealedVersion::new(id, image.into(), index));
     site
 }
 
@@ -214,12 +214,12 @@ pub fn lookup(data: &[u8]) {
     let base = recipe.one_of(&["/", "/", "/docs/", "/a/b/"]);
     let slashes = recipe.one_of(&[Slashes::Serve, Slashes::Redirect]);
     let files = files(&mut recipe);
-    let settings = |slashes| Settings {
+    let settings = |slashes| SiteSettings {
         base_path: base.to_owned(),
         slashes: Some(slashes),
         identity_cache: 0,
         asset_grace: Duration::ZERO,
-        ..Settings::default()
+        ..SiteSettings::default()
     };
     let asked = site(&files, settings(slashes));
     let target = address(&mut recipe, base);

@@ -19,7 +19,7 @@ use docwharf::bundle::{BundleReader, BundleEntryKind, BundleKind, BundleReadErro
 use docwharf::model::digest::Digest;
 use docwharf::model::limits::BundleLimits;
 use docwharf::seal::unpack::{UnpackError, unpack};
-use docwharf::seal::{Effort, Meter, Proven, SealError, Space, seal, verify, verify_image};
+use docwharf::seal::{SealOptions, SealProgress, VerifiedBundle, SealError, ImageSpace, seal, verify, verify_image};
 
 /// Files by the bytes of their paths.
 pub type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -116,12 +116,12 @@ fn go_through(bytes: &[u8]) -> Result<(Tree, Vec<u8>), String> {
     let (bundle, space, target) = (dir.path().join("bundle"), dir.path().join("space"), dir.path().join("target"));
     fs::write(&bundle, bytes).expect("files can be written");
     fs::create_dir(&space).expect("folders can be made");
-    let effort = Effort { threads: 1, ..Effort::new(LIMITS) };
-    let meter = Meter::default();
+    let effort = SealOptions { threads: 1, ..SealOptions::new(LIMITS) };
+    let meter = SealProgress::default();
 
     let proved = verify(&bundle, &effort, &meter).map_err(|error| refusal(&error));
     let stage = Directory::open(&space).expect("it has just been made");
-    let sealed = seal(&bundle, &Space::Dir(stage), &effort, &meter).map_err(|error| refusal(&error));
+    let sealed = seal(&bundle, &ImageSpace::Dir(stage), &effort, &meter).map_err(|error| refusal(&error));
     let (proven, sealing) = match (proved, sealed) {
         (Ok(proven), Ok(sealing)) => (proven, sealing),
         (Err(why), Err(_)) => {
@@ -157,8 +157,8 @@ fn refusal(error: &SealError) -> String {
     told.split_once(": ").map_or(told.clone(), |(_, why)| why.to_owned())
 }
 
-fn same(one: &Proven, other: &Proven) {
-    let files = |proven: &Proven| -> BTreeMap<Vec<u8>, (u64, Digest)> {
+fn same(one: &VerifiedBundle, other: &VerifiedBundle) {
+    let files = |proven: &VerifiedBundle| -> BTreeMap<Vec<u8>, (u64, Digest)> {
         let files = proven.raw_files.iter().map(|(p, e)| (p.as_bytes().to_vec(), (e.len, e.content)));
         files.collect()
     };

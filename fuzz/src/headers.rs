@@ -8,9 +8,9 @@ use docwharf::base::secret::Scrubber;
 use docwharf::codec::content_coding::ContentCoding;
 use docwharf::net::retry::{Attempts, Call, PATIENCE};
 use docwharf::net::trouble::{LONGEST, Trouble, retry_after as wait_of};
-use docwharf::serve::conditional::{Dated, Verdict, judge, range_holds};
-use docwharf::serve::negotiate::{Accepted, Form, prefers_markdown};
-use docwharf::serve::range::{MOST_PARTS, Part, parse};
+use docwharf::serve::conditional::{ContentDates, PreconditionOutcome, evaluate_preconditions, if_range_matches};
+use docwharf::serve::negotiate::{AcceptedCodings, ResponseForm, prefers_markdown};
+use docwharf::serve::byte_range::{MAX_RANGES, RequestedRange, parse_range};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, DATE, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
     IF_UNMODIFIED_SINCE, RANGE, RETRY_AFTER,
@@ -51,29 +51,29 @@ pub fn range(data: &[u8]) {
     let Some(field) = value(&text) else { return };
     let mut headers = HeaderMap::new();
     headers.insert(RANGE, field.clone());
-    let part = parse(&headers, len);
+    let part = parse_range(&headers, len);
     assert_eq!(part, by_fingers(&text, len), "{:?} of {len}", String::from_utf8_lossy(&text));
     let inside = |&(from, to): &(u64, u64)| from < to && to <= len;
     match &part {
-        Part::Slice(from, to) => assert!(inside(&(*from, *to))),
-        Part::Slices(slices) => assert!(slices.len() > 1 && slices.len() <= MOST_PARTS && slices.iter().all(inside)),
-        Part::Whole | Part::Nowhere => {}
+        RequestedRange::Slice(from, to) => assert!(inside(&(*from, *to))),
+        RequestedRange::Slices(slices) => assert!(slices.len() > 1 && slices.len() <= MAX_RANGES && slices.iter().all(inside)),
+        RequestedRange::Whole | RequestedRange::NotSatisfiable => {}
     }
     headers.append(RANGE, field);
-    assert_eq!(parse(&headers, len), Part::Whole, "two fields");
+    assert_eq!(parse_range(&headers, len), RequestedRange::Whole, "two fields");
     // A body of any length: nothing overflows.
-    let part = parse(&headers, u64::MAX);
-    assert_eq!(part, Part::Whole);
+    let part = parse_range(&headers, u64::MAX);
+    assert_eq!(part, RequestedRange::Whole);
 }
 
 /// The bytes that each range names, counted out one by one.
-fn by_fingers(text: &[u8], len: u64) -> Part {
+fn by_fingers(text: &[u8], len: u64) -> RequestedRange {
     let Some(text) = std::str::from_utf8(text).ok().filter(|text| text.is_ascii() && !text.contains('\x7f')) else {
-        return Part::Whole;
+        return RequestedRange::Whole;
     };
-    let Some((unit, list)) = text.split_once('=') else { return Part::Whole };
+    let Some((unit, list)) = text.split_once('=') else { return RequestedRange::Whole };
     if unit.trim().to_lowercase() != "bytes" {
-        return Part::Whole;
+        return RequestedRange::Whole;
     }
     let mut named: Vec<BTreeSet<u64>> = Vec::new();
     let mut count = 0;
@@ -82,11 +82,11 @@ fn by_fingers(text: &[u8], len: u64) -> Part {
             continue;
         }
         count += 1;
-        let Some((first, last)) = spec.split_once('-') else { return Part::Whole };
+        let Some((first, last)) = spec.split_once('-') else { return RequestedRange::Whole };
         let (first, last) = (first.trim(), last.trim());
         let digits = |text: &str| text.chars().all(|c| c.is_ascii_digit());
         if !digits(first) || !digits(last) || (first.is_empty() && last.is_empty()) {
-            return Part::Whole;
+            return RequestedRange::Whole;
         }
         // More digits than these are more than any body.
         let number = |text: &str| text.parse::<u128>().unwrap_or(u128::MAX).min(u128::from(u64::MAX));
@@ -95,7 +95,7 @@ fn by_fingers(text: &[u8], len: u64) -> Part {
         } else if last.is_empty() {
             (0..len).filter(|&at| u128::from(at) >= number(first)).collect()
         } else if number(last) < number(first) {
-            return Part::Whole;
+            return RequestedRange::Whole;
         } else {
             (0..len).filter(|&at| u128::from(at) >= number(first) && u128::from(at) <= number(last)).collect()
         };
@@ -105,16 +105,16 @@ fn by_fingers(text: &[u8], len: u64) -> Part {
     }
     for (at, one) in named.iter().enumerate() {
         if named[..at].iter().any(|other| !one.is_disjoint(other)) {
-            return Part::Whole;
+            return RequestedRange::Whole;
         }
     }
     let slice = |set: &BTreeSet<u64>| (*set.first().expect("not empty"), set.last().expect("not empty") + 1);
     match named.len() {
-        0 if count == 0 => Part::Whole,
-        0 => Part::Nowhere,
-        1 => Part::Slice(slice(&named[0]).0, slice(&named[0]).1),
-        2..=MOST_PARTS => Part::Slices(named.iter().map(slice).collect()),
-        _ => Part::Whole,
+        0 if count == 0 => RequestedRange::Whole,
+        0 => RequestedRange::NotSatisfiable,
+        1 => RequestedRange::Slice(slice(&named[0]).0, slice(&named[0]).1),
+        2..=MAX_RANGES => RequestedRange::Slices(named.iter().map(slice).collect()),
+        _ => RequestedRange::Whole,
     }
 }
 
@@ -129,7 +129,7 @@ pub fn accept_encoding(data: &[u8]) {
             headers.append(ACCEPT, field);
         }
         let lower = String::from_utf8_lossy(text).to_lowercase();
-        let form = Accepted::of(&headers).choose(10, |_| Some(9));
+        let form = AcceptedCodings::parse(&headers).choose(10, |_| Some(9));
         let is_named = form.token().is_none_or(|token| lower.contains(token));
         assert!(is_named || lower.contains('*'), "{form:?}: {lower:?}");
         assert!(!prefers_markdown(&headers) || lower.contains("text/markdown") || lower.contains('*'), "{lower:?}");
@@ -174,11 +174,11 @@ pub fn accept_encoding(data: &[u8]) {
         ContentCoding::Zstd => Some(smaller).filter(|len| *len > 0),
     };
     let offers = [
-        (gzip, Some(2), Form::Gzip),
-        (brotli, len(ContentCoding::Brotli), Form::Dense(ContentCoding::Brotli)),
-        (zstd, len(ContentCoding::Zstd), Form::Dense(ContentCoding::Zstd)),
+        (gzip, Some(2), ResponseForm::Gzip),
+        (brotli, len(ContentCoding::Brotli), ResponseForm::Dense(ContentCoding::Brotli)),
+        (zstd, len(ContentCoding::Zstd), ResponseForm::Dense(ContentCoding::Zstd)),
     ];
-    let mut expected = (0, u64::MAX, Form::Identity);
+    let mut expected = (0, u64::MAX, ResponseForm::Identity);
     for (named, len, form) in offers {
         let weight = named.or(any).unwrap_or(0);
         let Some(len) = len.filter(|_| weight > 0) else { continue };
@@ -186,8 +186,8 @@ pub fn accept_encoding(data: &[u8]) {
             expected = (weight, len, form);
         }
     }
-    let expected = if expected.0 < identity.unwrap_or(0) { Form::Identity } else { expected.2 };
-    assert_eq!(Accepted::of(&headers).choose(2, len), expected, "{headers:?}");
+    let expected = if expected.0 < identity.unwrap_or(0) { ResponseForm::Identity } else { expected.2 };
+    assert_eq!(AcceptedCodings::parse(&headers).choose(2, len), expected, "{headers:?}");
 }
 
 /// One date in one of the three forms that HTTP has (RFC 9110, 5.6.7).
@@ -275,12 +275,12 @@ pub fn conditional(data: &[u8]) {
                 headers.append(name, field);
             }
         }
-        let verdict = judge(&headers, tag, Dated::once(modified.cast_signed()));
+        let verdict = evaluate_preconditions(&headers, tag, ContentDates::never_replaced(modified.cast_signed()));
         let any = |names: &[HeaderName]| names.iter().any(|name| headers.contains_key(name));
-        assert!(verdict != Verdict::Failed || any(&[IF_MATCH, IF_UNMODIFIED_SINCE]));
-        assert!(verdict != Verdict::NotModified || any(&[IF_NONE_MATCH, IF_MODIFIED_SINCE]));
+        assert!(verdict != PreconditionOutcome::Failed || any(&[IF_MATCH, IF_UNMODIFIED_SINCE]));
+        assert!(verdict != PreconditionOutcome::NotModified || any(&[IF_NONE_MATCH, IF_MODIFIED_SINCE]));
         let named = headers.get_all(IF_RANGE).iter().any(|field| field.as_bytes().trim_ascii() == tag.as_bytes());
-        let holds = range_holds(&headers, tag, Some(Dated::once(i64::MIN)));
+        let holds = if_range_matches(&headers, tag, Some(ContentDates::never_replaced(i64::MIN)));
         assert!(!holds || named || !headers.contains_key(IF_RANGE), "no date is before all time");
         return;
     }
@@ -300,11 +300,11 @@ pub fn conditional(data: &[u8]) {
         (None, None) => true,
     };
     let expected = match (first, second) {
-        (false, _) => Verdict::Failed,
-        (true, false) => Verdict::NotModified,
-        (true, true) => Verdict::Proceed,
+        (false, _) => PreconditionOutcome::Failed,
+        (true, false) => PreconditionOutcome::NotModified,
+        (true, true) => PreconditionOutcome::Proceed,
     };
-    assert_eq!(judge(&headers, tag, Dated::once(modified.cast_signed())), expected, "{headers:?}, {tag} {modified}");
+    assert_eq!(evaluate_preconditions(&headers, tag, ContentDates::never_replaced(modified.cast_signed())), expected, "{headers:?}, {tag} {modified}");
 
     let (text, holds) = match recipe.below(5) {
         0 => (tag.to_owned(), true),
@@ -317,7 +317,7 @@ pub fn conditional(data: &[u8]) {
     };
     headers.insert(IF_RANGE, text.parse().expect("visible characters"));
     assert_eq!(
-        range_holds(&headers, tag, Some(Dated::once(modified.cast_signed()))),
+        if_range_matches(&headers, tag, Some(ContentDates::never_replaced(modified.cast_signed()))),
         holds,
         "{text}, {tag} {modified}"
     );

@@ -11,7 +11,7 @@ use std::time::Duration;
 use docwharf::serve::peer::Peer;
 use docwharf::serve::http1::request_head::{HeadOutcome, PlainRequestHead, MAX_HEAD_BYTES, for_each_field, parse_head};
 use docwharf::serve::http1::{Http1Connection, Http1Outcome};
-use docwharf::serve::{Settings, Site};
+use docwharf::serve::{SiteSettings, Site};
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{Method, Request};
 
@@ -382,7 +382,7 @@ pub fn http1_head(data: &[u8]) {
     };
     judge(&text);
     let files = FILES.iter().map(|(name, text)| (name.as_bytes().to_vec(), text.as_bytes().to_vec()));
-    let settings = Settings { identity_cache: 0, asset_grace: Duration::ZERO, ..Settings::default() };
+    let settings = SiteSettings { identity_cache: 0, asset_grace: Duration::ZERO, ..SiteSettings::default() };
     let site = address::site(&files.collect(), settings);
     converse(&site, &text, piece, takes);
     // Again, by what is known from the first time.

@@ -11,7 +11,7 @@ use std::task::{Context, Waker};
 use docwharf::serve::peer::Peer;
 use docwharf::serve::http2::Http2Connection;
 use docwharf::serve::http2::hpack::{HpackDecoder, DecodedFields, encode};
-use docwharf::serve::{Settings, Site};
+use docwharf::serve::{SiteSettings, Site};
 use http::Method;
 
 use super::address;
@@ -81,7 +81,7 @@ impl Client {
             let text: Vec<u8> = (0..*len).map(|n| b'a' + (n * 7 / 3 % 26) as u8).collect();
             (name.as_bytes().to_vec(), text)
         };
-        let site = address::site(&FILES.iter().map(content).collect(), Settings::default());
+        let site = address::site(&FILES.iter().map(content).collect(), SiteSettings::default());
         let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
         let two = Http2Connection::new(Arc::clone(&site), peer, Arc::new(AtomicBool::new(false)));
         Client {

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use docwharf::model::digest::Digest;
 use docwharf::model::version::VersionId;
-use docwharf::site::index::{Coding, Entry, Index, encode};
+use docwharf::site::index::{EntryCompression, IndexEntry, ImageIndex, encode_index};
 use docwharf::site::mapping::map_index;
 
 use super::recipe::Recipe;
@@ -58,7 +58,7 @@ fn line(path: &[u8], content: &Digest, len: u64) -> Vec<u8> {
 }
 
 /// Files by a recipe.
-fn files(recipe: &mut Recipe<'_>) -> BTreeMap<Vec<u8>, Entry> {
+fn files(recipe: &mut Recipe<'_>) -> BTreeMap<Vec<u8>, IndexEntry> {
     let (mut files, mut offset) = (BTreeMap::new(), 0);
     for _ in 0..recipe.below(20) {
         let mut path = Vec::new();
@@ -69,8 +69,8 @@ fn files(recipe: &mut Recipe<'_>) -> BTreeMap<Vec<u8>, Entry> {
             path.extend_from_slice(if recipe.once_in(8) { recipe.bytes(6) } else { recipe.one_of(&WORDS).as_bytes() });
         }
         let len = u64::from(recipe.short());
-        let entry = Entry {
-            coding: recipe.one_of(&[Coding::Stored, Coding::Deflate]),
+        let entry = IndexEntry {
+            coding: recipe.one_of(&[EntryCompression::Stored, EntryCompression::Deflate]),
             offset,
             coded_len: len,
             len: len * 2,
@@ -157,7 +157,7 @@ fn damage(recipe: &mut Recipe<'_>, bytes: &mut Vec<u8>) {
 
 /// Whatever it says, each question ends with an answer that is within it. Where its bytes are what they were when it was
 /// opened, files are within the image, too.
-fn within(index: &Index, image_len: Option<u64>, probes: &[Vec<u8>]) {
+fn within(index: &ImageIndex, image_len: Option<u64>, probes: &[Vec<u8>]) {
     for file in 0..index.len() {
         let (entry, markdown) = (index.entry(file), index.markdown(file));
         if let Some(len) = image_len {
@@ -172,14 +172,14 @@ fn within(index: &Index, image_len: Option<u64>, probes: &[Vec<u8>]) {
     }
 }
 
-fn finds(index: &Index, path: &[u8]) {
+fn finds(index: &ImageIndex, path: &[u8]) {
     let found = index.find(path);
     assert!(found.is_none_or(|file| file < index.len() && index.path(file) == path), "{found:?}");
     let _ = index.first_from(path);
 }
 
 /// An index that was proved: what it finds is what going through it finds.
-fn proved(index: &Index, id: VersionId, probes: &[Vec<u8>]) {
+fn proved(index: &ImageIndex, id: VersionId, probes: &[Vec<u8>]) {
     let paths: Vec<&[u8]> = (0..index.len()).map(|file| index.path(file)).collect();
     assert!(paths.is_sorted_by(|one, other| one < other), "paths are in order, each once");
     let entries = (0..index.len()).map(|file| index.entry(file));
@@ -229,11 +229,11 @@ fn beside(page: &[u8]) -> Vec<Vec<u8>> {
 
 /// Opens `bytes` in each way that there is; whether they were proved.
 fn open(bytes: &[u8], image: Image, probes: &[Vec<u8>]) -> bool {
-    match Index::read(bytes.to_vec().into(), image.len, image.id) {
+    match ImageIndex::read(bytes.to_vec().into(), image.len, image.id) {
         Ok(index) => within(&index, Some(image.len), probes),
         Err(fault) => assert!(fault.to_string().starts_with("the index does not match its image (")),
     }
-    match Index::decode(bytes.to_vec(), image.len, image.id) {
+    match ImageIndex::decode(bytes.to_vec(), image.len, image.id) {
         Ok(index) => {
             within(&index, Some(image.len), probes);
             proved(&index, image.id, probes);
@@ -251,11 +251,11 @@ fn change_under_reader(before: &[u8], after: &[u8], image: Image, probes: &[Vec<
     let mut file = tempfile::tempfile().expect("a temporary file");
     file.write_all(before).expect("files can be written");
     let mapped = map_index(file.try_clone().expect("one more descriptor"), image.id).expect("a file can be mapped");
-    let index = Index::read(mapped, image.len, image.id).expect("it is as it was written");
+    let index = ImageIndex::read(mapped, image.len, image.id).expect("it is as it was written");
     // Never shorter: the rules of `site::mapping`.
     file.write_all_at(&after[..after.len().min(before.len())], 0).expect("files can be written");
     within(&index, None, probes);
-    let _ = index.prove(image.id);
+    let _ = index.verify(image.id);
 }
 
 /// See the head of this file.
@@ -279,21 +279,21 @@ pub fn index(data: &[u8]) {
     let lines: Vec<u8> = files.iter().flat_map(|(path, entry)| line(path, &entry.content, entry.len)).collect();
     let len = files.values().map(|entry| entry.offset + entry.coded_len).max().unwrap_or(0);
     let image = Image { len, id: VersionId(Digest::of(&lines)) };
-    let written: Vec<(&[u8], Entry)> = files.iter().map(|(path, entry)| (&path[..], *entry)).collect();
-    let genuine = encode(image.len, image.id, &written);
+    let written: Vec<(&[u8], IndexEntry)> = files.iter().map(|(path, entry)| (&path[..], *entry)).collect();
+    let genuine = encode_index(image.len, image.id, &written);
     let mut probes: Vec<Vec<u8>> = vec![Vec::new(), recipe.bytes(8).to_vec(), b"zz".to_vec()];
     for path in files.keys() {
         probes.extend([[&path[..], b"x"].concat(), path[..path.len() / 2].to_vec(), [&path[..], b".md"].concat()]);
     }
 
     assert!(open(&genuine, image, &probes), "what was written is an index");
-    let index = Index::decode(genuine.clone(), image.len, image.id).expect("it has just been opened");
-    let read: Vec<(&[u8], Entry)> = (0..index.len()).map(|file| (index.path(file), index.entry(file))).collect();
+    let index = ImageIndex::decode(genuine.clone(), image.len, image.id).expect("it has just been opened");
+    let read: Vec<(&[u8], IndexEntry)> = (0..index.len()).map(|file| (index.path(file), index.entry(file))).collect();
     assert_eq!(read, written);
     let before = of_before(&genuine);
-    let taken_over = Index::decode(before.clone(), image.len, image.id).expect("the format before is taken over");
+    let taken_over = ImageIndex::decode(before.clone(), image.len, image.id).expect("the format before is taken over");
     assert!(taken_over.bytes() == genuine, "it is taken over as it would be written");
-    assert!(Index::decode(genuine.clone(), image.len + 1, image.id).is_err(), "of another image");
+    assert!(ImageIndex::decode(genuine.clone(), image.len + 1, image.id).is_err(), "of another image");
 
     let is_before = recipe.once_in(4);
     let original = if is_before { &before } else { &genuine };

@@ -3,15 +3,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use docwharf::serve::cidr::Networks;
-use docwharf::serve::peer::{Client, Peer};
+use docwharf::serve::cidr::IpRanges;
+use docwharf::serve::peer::{ClientIdentity, Peer};
 use http::{HeaderValue, Request};
 
 use super::recipe::Recipe;
 
 pub fn forwarded(data: &[u8]) {
     let mut recipe = Recipe::new(data);
-    let proxies = Networks::parse(&["10.0.0.0/8", "fd00::/8"]).expect("ranges");
+    let proxies = IpRanges::parse(&["10.0.0.0/8", "fd00::/8"]).expect("ranges");
     let truth: IpAddr = recipe.one_of(&["203.0.113.9", "2001:db8::9"]).parse().expect("an address");
     let (standard, custom, apart) = (recipe.once_in(2), recipe.once_in(2), recipe.once_in(2));
     let through = recipe.below(3);
@@ -51,7 +51,7 @@ pub fn forwarded(data: &[u8]) {
     if (standard && !is_standard) || (custom && !is_custom) {
         return;
     }
-    let client = Client::of(&proxies, &request);
+    let client = ClientIdentity::identify(&proxies, &request);
     assert!(client.is_by_proxy);
     if standard || custom {
         assert!(
@@ -68,6 +68,6 @@ pub fn forwarded(data: &[u8]) {
     // From anybody else nothing is believed.
     let stranger: IpAddr = "198.51.100.1".parse().expect("an address");
     request.extensions_mut().insert(Peer { address: SocketAddr::new(stranger, 1), is_encrypted: false });
-    let direct = Client::of(&proxies, &request);
+    let direct = ClientIdentity::identify(&proxies, &request);
     assert_eq!((direct.address, direct.is_known, direct.is_https, direct.is_by_proxy), (stranger, true, false, false));
 }

@@ -1,7 +1,7 @@
 //! robots.txt against RFC 9309, read line by line: the groups of our name or else those of everybody, of their rules the
 //! longest that matches, by a matcher that keeps every place at which it might be.
 
-use docwharf::origin::source::crawl::address::{Leads, leads};
+use docwharf::origin::source::crawl::address::{LinkTarget, resolve_link};
 use docwharf::origin::source::crawl::robots::Robots;
 use url::Url;
 
@@ -181,7 +181,7 @@ fn compare(body: &[u8], addresses: &[&str]) {
     let start = Url::parse("http://site.example/").expect("a URL");
     for address in addresses {
         // As it is asked for.
-        let Leads::Here { address, .. } = leads(&start, &start, address) else { continue };
+        let LinkTarget::Here { address, .. } = resolve_link(&start, &start, address) else { continue };
         let address = address.to_string();
         assert_eq!(robots.allows(&address), model.allows(&address), "{address} by {shown:?}");
     }

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use docwharf::site::lookup::{Files, Found, Slashes, resolve};
-use docwharf::site::rules::check::check;
-use docwharf::site::rules::ground::Ground;
-use docwharf::site::rules::pattern::{Dialect, Pattern};
-use docwharf::site::rules::route::{Ask, Budget, Route, end_within, route};
-use docwharf::site::rules::{Draft, Rules, docs_json, hosting};
+use docwharf::site::lookup::{SiteFiles, LookupResult, Slashes, resolve_address};
+use docwharf::site::rules::rule_check::check_rules;
+use docwharf::site::rules::protected_headers::ProtectedHeaders;
+use docwharf::site::rules::pattern::{PatternDialect, Pattern};
+use docwharf::site::rules::route::{RouteSettings, ComparisonBudget, RouteResult, follow_to_end, route_address};
+use docwharf::site::rules::{RuleDraft, RuleSet, docs_json, netlify_files};
 use http::header::{
     CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, DATE, ETAG, LOCATION, SET_COOKIE, TRANSFER_ENCODING,
     X_CONTENT_TYPE_OPTIONS,
@@ -31,14 +31,14 @@ const PATHS: [&str; 9] = [
 ];
 
 /// Paths with the rules that came with them.
-struct Site(Rules);
+struct Site(RuleSet);
 
-impl Files for Site {
+impl SiteFiles for Site {
     fn find(&self, path: &[u8]) -> Option<usize> {
         PATHS.iter().position(|known| known.as_bytes() == path)
     }
 
-    fn rules(&self) -> &Rules {
+    fn rules(&self) -> &RuleSet {
         &self.0
     }
 
@@ -57,19 +57,19 @@ pub fn rules(data: &[u8]) {
     let mut part = || String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
     let (text, address, query, headers) = (part(), part(), part(), part());
 
-    let mut draft = Draft::default();
+    let mut draft = RuleDraft::default();
     if is_json {
-        docs_json::redirects(&text, docs_json::NAME, false, &mut draft);
+        docs_json::read_redirects(&text, docs_json::FILE_NAME, false, &mut draft);
     } else {
-        hosting::redirects(&text, hosting::REDIRECTS, &mut draft);
+        netlify_files::read_redirects(&text, netlify_files::REDIRECTS_FILE, &mut draft);
     }
-    hosting::headers(&headers, hosting::HEADERS, &mut draft);
+    netlify_files::read_headers(&headers, netlify_files::HEADERS_FILE, &mut draft);
     for fault in &draft.faults {
         assert!(!fault.to_string().is_empty());
     }
-    let site = Site(Rules::new(draft));
-    let none = Rules::default();
-    let ask = Ask { base_path, slashes, rules: &none };
+    let site = Site(RuleSet::new(draft));
+    let none = RuleSet::default();
+    let ask = RouteSettings { base_path, slashes, rules: &none };
 
     // What the server hands on is an address without control characters, and a query as it came over the wire.
     let address: String = address.chars().filter(|c| !c.is_control()).collect();
@@ -78,26 +78,26 @@ pub fn rules(data: &[u8]) {
     let query = (!query.is_empty()).then_some(query);
 
     let hosts = origins(&site.0);
-    match route(&site, &ask, address.as_bytes(), query.as_deref()) {
-        Route::Moved(status, location) => {
+    match route_address(&site, &ask, address.as_bytes(), query.as_deref()) {
+        RouteResult::RuleRedirect(status, location) => {
             assert!([301, 302, 303, 307, 308].contains(&status));
             leads_where_a_rule_says(&location, base_path, &hosts);
         }
-        Route::Home(location) => leads_where_a_rule_says(&location, base_path, &BTreeSet::new()),
-        Route::Instead(file, status) => {
+        RouteResult::CanonicalRedirect(location) => leads_where_a_rule_says(&location, base_path, &BTreeSet::new()),
+        RouteResult::Rewritten(file, status) => {
             assert!([200, 404].contains(&status) && is_shown(PATHS[file]), "{}", PATHS[file]);
         }
-        Route::File(file) => {
+        RouteResult::File(file) => {
             assert!(is_shown(PATHS[file]), "{}", PATHS[file]);
-            assert_eq!(resolve(&site, &address.as_bytes()[1..], slashes), Found::File(file));
+            assert_eq!(resolve_address(&site, &address.as_bytes()[1..], slashes), LookupResult::File(file));
         }
-        Route::Nothing => assert_eq!(resolve(&site, &address.as_bytes()[1..], slashes), Found::Nothing),
+        RouteResult::Nothing => assert_eq!(resolve_address(&site, &address.as_bytes()[1..], slashes), LookupResult::Nothing),
     }
     // Following it comes to an end, and whatever is wrong is found without a panic.
-    let budget = Budget::new(1 << 24);
-    let _ = end_within(&site, &ask, address.as_bytes(), query.as_deref(), Some(&budget));
+    let budget = ComparisonBudget::new(1 << 24);
+    let _ = follow_to_end(&site, &ask, address.as_bytes(), query.as_deref(), Some(&budget));
     let checked =
-        check(&site, &ask, &|below| PATHS.iter().any(|path| format!("/{path}").as_bytes().starts_with(below)));
+        check_rules(&site, &ask, &|below| PATHS.iter().any(|path| format!("/{path}").as_bytes().starts_with(below)));
     for finding in checked.findings {
         assert!(!finding.what.is_empty() && !finding.place.is_empty());
     }
@@ -114,7 +114,7 @@ fn is_shown(path: &str) -> bool {
 }
 
 /// The hosts that rules name themselves.
-fn origins(rules: &Rules) -> BTreeSet<String> {
+fn origins(rules: &RuleSet) -> BTreeSet<String> {
     let of = |destination: &str| {
         let (scheme, rest) = destination.split_once("://")?;
         let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
@@ -141,7 +141,7 @@ fn leads_where_a_rule_says(location: &str, base_path: &str, hosts: &BTreeSet<Str
 }
 
 /// Fields go along, and what frames an answer stays.
-fn fields(rules: &Rules, address: &[u8]) {
+fn fields(rules: &RuleSet, address: &[u8]) {
     for status in [200, 304, 307, 404] {
         let ours = [
             (CONTENT_LENGTH, "7"),
@@ -157,7 +157,7 @@ fn fields(rules: &Rules, address: &[u8]) {
         }
         rules.fields.apply(
             address,
-            Some(Ground::default()),
+            Some(ProtectedHeaders::default()),
             StatusCode::from_u16(status).expect("a status"),
             &mut headers,
         );
@@ -187,7 +187,7 @@ enum Part {
 
 /// A pattern matches what a matcher finds that goes back and tries again as often as it likes.
 fn pattern(source: &str, address: &str) {
-    let Ok(pattern) = Pattern::parse(source, Dialect::Hosting) else { return };
+    let Ok(pattern) = Pattern::parse(source, PatternDialect::Netlify) else { return };
     let bare = if source == "/" { source } else { source.strip_suffix('/').unwrap_or(source) };
     // An encoded slash or star is a byte like others; keep to sources that say what they mean.
     if bare.contains('%') || source.len() > 40 {

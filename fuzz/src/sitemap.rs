@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use docwharf::origin::source::crawl::address::{Leads, leads};
+use docwharf::origin::source::crawl::address::{LinkTarget, resolve_link};
 use docwharf::origin::source::crawl::sitemap::addresses;
 use url::{Position, Url};
 
@@ -35,8 +35,8 @@ fn any(body: &[u8], start: &Url) {
 
 /// What is asked for, if anything is; whether it is.
 fn follow(start: &Url, text: &str) -> bool {
-    match leads(start, start, text) {
-        Leads::Here { address, .. } => {
+    match resolve_link(start, start, text) {
+        LinkTarget::Here { address, .. } => {
             let target = address.to_string();
             assert!(target.starts_with('/') && target.len() <= LONGEST_ASKED + 1, "{target:?}");
             // It goes into the first line of a request (RFC 9112, 3).
@@ -47,19 +47,19 @@ fn follow(start: &Url, text: &str) -> bool {
             asked.set_query(address.query.as_deref());
             assert_eq!(asked.origin(), start.origin(), "{text:?} leads to {asked}");
             assert!(asked.username().is_empty() && asked.password().is_none(), "{asked}");
-            match leads(start, start, asked.as_str()) {
-                Leads::Here { address: again, .. } => assert_eq!(again, address, "one address has one form"),
+            match resolve_link(start, start, asked.as_str()) {
+                LinkTarget::Here { address: again, .. } => assert_eq!(again, address, "one address has one form"),
                 other => panic!("{asked} leads to {other:?}"),
             }
             true
         }
-        Leads::Elsewhere(url) => {
+        LinkTarget::Elsewhere(url) => {
             assert!(["http", "https"].contains(&url.scheme()), "{url}");
             let has_credentials = !url.username().is_empty() || url.password().is_some();
             assert!(url.origin() != start.origin() || has_credentials, "{url} is of this site");
             false
         }
-        Leads::Nowhere => false,
+        LinkTarget::Nowhere => false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The other end of the control socket: what the command line asks a running daemon.
+//! The client of the control socket: sends commands of the command line to a running daemon, and reads its routes.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -19,21 +19,21 @@ use tokio::time::timeout;
 use super::socket::Way;
 use super::wire::{ORDERS, Order, Reply};
 
-/// An answer is no larger than this.
+/// The maximum size of a response in bytes.
 const MOST: usize = 16 << 20;
-/// What is answered at once takes no longer.
+/// The timeout of a request that is answered at once.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A running daemon that can be asked.
+/// A running daemon, reached through the control socket of its store.
 #[derive(Debug)]
 pub struct Daemon {
     way: Way,
-    /// Whose the store is.
+    /// The user id of the store's owner.
     owner: u32,
 }
 
 impl Daemon {
-    /// The daemon that has this store open; none if nobody listens there.
+    /// Finds the daemon that has this store open; `None` if no process listens on its control socket.
     pub async fn of(store: &Path) -> Option<Daemon> {
         let owner = std::fs::metadata(store).ok()?.uid();
         let daemon = Daemon { way: Way::into(store).ok()?, owner };
@@ -41,22 +41,23 @@ impl Daemon {
         Some(daemon)
     }
 
-    /// The way to the socket of a store, if there is such a folder.
+    /// Returns the path to the control socket of a store; `None` if the folder of the store cannot be opened.
     pub fn way(store: &Path) -> Option<Way> {
         Way::into(store).ok()
     }
 
-    /// Only who may have the store open is spoken to.
+    /// Connects to the control socket. It is an error if the listening process belongs to another user than root, the
+    /// owner of the store and the caller.
     async fn connect(&self) -> io::Result<UnixStream> {
         let stream = UnixStream::connect(self.way.path()).await?;
         let peer = stream.peer_cred()?.uid();
         if [0, self.owner, geteuid().as_raw()].contains(&peer) {
             return Ok(stream);
         }
-        Err(io::Error::other(format!("the user {peer} listens there, who is not the store's")))
+        Err(io::Error::other(format!("the process that listens there belongs to user {peer}, not to the store's owner")))
     }
 
-    /// Has something done, however long it takes.
+    /// Sends a command and waits for its reply, without a timeout.
     pub async fn order(&self, order: &Order) -> io::Result<Reply> {
         let body = serde_json::to_vec(order)?;
         let stream = self.connect().await?;
@@ -67,14 +68,14 @@ impl Daemon {
         Ok(serde_json::from_slice(&bytes)?)
     }
 
-    /// Reads one of its routes.
+    /// Sends a GET request for one of the daemon's routes.
     pub async fn get(&self, path: &str) -> io::Result<(StatusCode, Bytes)> {
         let stream = self.connect().await?;
         soon(exchange(stream, Method::GET, path, Vec::new())).await
     }
 }
 
-/// Reads a route of an admin listener.
+/// Sends a GET request to an admin listener.
 pub async fn get_at(address: std::net::SocketAddr, path: &str) -> io::Result<(StatusCode, Bytes)> {
     soon(async { exchange(TcpStream::connect(address).await?, Method::GET, path, Vec::new()).await }).await
 }
@@ -90,7 +91,7 @@ async fn exchange(
     body: Vec<u8>,
 ) -> io::Result<(StatusCode, Bytes)> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-    // Ends with the exchange; its errors are those of the exchange.
+    // It ends with the exchange, which reports the same errors.
     tokio::spawn(connection);
     let request = Request::builder()
         .method(method)

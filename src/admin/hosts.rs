@@ -1,5 +1,5 @@
-//! Under which names the admin listener may be asked. A page of another site that has its own name lead to our address
-//! (DNS rebinding) could read the status through its reader's browser, which sends that name as `Host`.
+//! The host names that the admin listener accepts. A malicious page whose own host name resolves to our address (DNS
+//! rebinding) could otherwise read the status through its reader's browser, which sends that name as `Host`.
 
 use std::net::IpAddr;
 
@@ -10,22 +10,23 @@ use http::{HeaderMap, Uri};
 /// The names that the admin listener answers to: IP addresses, `localhost`, the machine's own name, and `admin.hosts`.
 #[derive(Debug, Clone, Default)]
 pub struct AllowedHosts {
-    /// In lower case, without a dot at their end.
+    /// The names in lower case, without a trailing dot.
     names: Vec<String>,
 }
 
 impl AllowedHosts {
-    /// The machine's name as it is now, and these.
+    /// Creates the list from the current name of the machine and the configured names.
     pub fn new(configured: &[String]) -> AllowedHosts {
         let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        // Where the machine's name is a full one, its first label is what people type.
+        // If the name of the machine is fully qualified, people type its first label.
         let label = machine.split('.').next().unwrap_or_default().to_owned();
         let names = configured.iter().cloned().chain([machine, label, "localhost".to_owned()]);
         let names = names.map(|name| normalized(&name)).filter(|name| !name.is_empty()).collect();
         AllowedHosts { names }
     }
 
-    /// Whether a request is addressed to one of them (RFC 9110, section 7.2). One that names no host is not.
+    /// Returns whether a request is addressed to one of the names (RFC 9110, section 7.2). A request that names no host
+    /// is not.
     pub fn permits(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let named = match uri.authority() {
             Some(authority) => Some(authority.clone()),
@@ -37,7 +38,7 @@ impl AllowedHosts {
     }
 }
 
-/// The one `Host` field, if there is one that can be read.
+/// Returns the value of the `Host` field, if there is exactly one and it is valid.
 fn one_host(headers: &HeaderMap) -> Option<Authority> {
     let mut fields = headers.get_all(HOST).iter();
     let field = fields.next()?;

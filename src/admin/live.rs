@@ -1,4 +1,4 @@
-//! What is known of a running daemon beyond its store: told by the agent, read by the admin routes.
+//! The state of a running daemon that is not in its store: the agent writes it, the admin routes read it.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,37 +11,37 @@ use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::version::VersionId;
 use docwharf_agent::publish::Settings;
 use docwharf_serve::tls::ServerTls;
-use docwharf_site::codings::Yield;
-use docwharf_site::outside::csp::PolicyStatistics;
-use docwharf_agent::sync::Intent;
-use docwharf_agent::sync::act::Doing;
+use docwharf_site::coding_file::CodingStatistics;
+use docwharf_site::external::csp::PolicyStatistics;
+use docwharf_agent::sync::SyncIntent;
+use docwharf_agent::sync::system::SyncProgress;
 
 use super::hosts::AllowedHosts;
 
-/// What changes while it runs.
+/// The part of the state that changes while the daemon runs.
 #[derive(Debug, Clone, Default)]
 pub struct Now {
-    /// What it has to do, as it is configured now.
-    pub intent: Option<Intent>,
+    /// The intent of the configuration in force.
+    pub intent: Option<SyncIntent>,
     /// The version being served.
     pub served: Option<VersionId>,
-    /// When it looks next.
+    /// The time of the next check of the source.
     pub next_look: Option<SystemTime>,
-    /// What is under way.
-    pub doing: Option<Arc<Doing>>,
-    /// Failures in a row.
+    /// The progress of the task in progress.
+    pub doing: Option<Arc<SyncProgress>>,
+    /// The number of syncs in a row that failed.
     pub failures: u32,
-    /// Where what is served is published as files.
+    /// The settings of publishing, if the served version is published as files.
     pub publish: Option<Settings>,
-    /// Why that has failed last, if it has.
+    /// The error of the last attempt to publish, if it failed.
     pub publish_error: Option<String>,
-    /// The content security policies, if any are sent.
+    /// The state of the content security policies, if any are sent.
     pub policy: Option<Policy>,
-    /// The denser codings, if any are made.
+    /// The state of the Brotli and Zstandard forms, if any are made.
     pub codings: Option<Codings>,
-    /// The inbox, if there is to be one.
+    /// The state of the inbox, if one is configured.
     pub inbox: Option<InboxState>,
-    /// Why the TLS files as they are now are not in force, if they are not.
+    /// The reason why the current certificate files are not in force, if they are not.
     pub tls_error: Option<String>,
 }
 
@@ -50,96 +50,96 @@ pub struct Now {
 pub struct InboxState {
     /// `sync.inbox`
     pub directory: PathBuf,
-    /// Why it cannot be used; none if it can.
+    /// The reason why the inbox cannot be used; `None` if it can.
     pub error: Option<String>,
 }
 
-/// Where the content security policies stand.
+/// The state of the content security policies.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     /// `server.csp`
     pub preset: &'static str,
-    /// Of which version.
+    /// The version that the policies belong to.
     pub version: VersionId,
-    /// What they are like; none until they are known.
+    /// The statistics of the policies; `None` until they are known.
     pub survey: Option<PolicyStatistics>,
 }
 
-/// Where the denser codings stand (`server.codings`).
+/// The state of the Brotli and Zstandard forms (`server.codings`).
 #[derive(Debug, Clone)]
 pub struct Codings {
-    /// Of which version.
+    /// The version that the forms belong to.
     pub version: VersionId,
-    /// Whether all that are wanted are there.
+    /// Whether all configured codings are available.
     pub ready: bool,
-    /// What `br` has come to, once it is there.
-    pub brotli: Option<Yield>,
-    /// The same of `zstd`.
-    pub zstd: Option<Yield>,
-    /// Why there are none, if something is in their way.
+    /// The statistics of the `br` form, once it is available.
+    pub brotli: Option<CodingStatistics>,
+    /// The statistics of the `zstd` form, once it is available.
+    pub zstd: Option<CodingStatistics>,
+    /// The reason why forms cannot be made, if there is one.
     pub why_not: Option<String>,
 }
 
 impl Codings {
-    /// None of this version so far.
+    /// The state of a version that has no forms yet.
     pub fn none(version: VersionId) -> Codings {
         Codings { version, ready: false, brotli: None, zstd: None, why_not: None }
     }
 
-    /// None of this version, for this reason.
+    /// The state of a version whose forms cannot be made, for this reason.
     pub fn hindered(version: VersionId, why: String) -> Codings {
         Codings { why_not: Some(why), ..Codings::none(version) }
     }
 
-    /// Those that are there.
-    pub fn made(&self) -> impl Iterator<Item = (ContentCoding, Yield)> {
+    /// Returns the available forms with their statistics.
+    pub fn made(&self) -> impl Iterator<Item = (ContentCoding, CodingStatistics)> {
         [(ContentCoding::Brotli, self.brotli), (ContentCoding::Zstd, self.zstd)]
             .into_iter()
             .filter_map(|(coding, yields)| Some((coding, yields?)))
     }
 }
 
-/// A running daemon.
+/// The state of a running daemon.
 #[derive(Debug)]
 pub struct Live {
-    /// When it started.
+    /// The time at which the daemon started.
     pub started: SystemTime,
-    /// Where it serves.
+    /// The URLs of the site.
     pub addresses: Vec<String>,
-    /// Where it tells how it is, besides the control socket.
+    /// The URLs of the admin routes, besides the control socket.
     pub admin: Vec<String>,
-    /// Where it shows the version that waits to become active.
+    /// The URLs of the version that waits to become active.
     pub staged: Vec<String>,
-    /// Under which certificate, if connections are encrypted.
+    /// The TLS certificate in force, if connections are encrypted.
     pub tls: Option<Arc<ServerTls>>,
     now: Mutex<Now>,
     hosts: ArcSwap<AllowedHosts>,
 }
 
 impl Live {
-    /// A daemon that has just started, with the addresses of its listeners: for readers, for its admin side, for the
-    /// version that waits to become active.
+    /// Creates the state of a daemon that starts now, with the URLs of its listeners: for the site, for the admin
+    /// routes, for the version that waits to become active.
     pub fn new(addresses: Vec<String>, admin: Vec<String>, staged: Vec<String>, tls: Option<Arc<ServerTls>>) -> Live {
         let (now, hosts) = (Mutex::default(), ArcSwap::from_pointee(AllowedHosts::new(&[])));
         Live { started: SystemTime::now(), addresses, admin, staged, tls, now, hosts }
     }
 
-    /// Answers on the admin listener under these names from the next request on.
+    /// Replaces the host names that the admin listener accepts, from the next request on.
     pub fn allow_hosts(&self, hosts: AllowedHosts) {
         self.hosts.store(Arc::new(hosts));
     }
 
-    /// Whether a request on the admin listener is addressed to us.
+    /// Returns whether the admin listener accepts the host that a request names.
     pub fn permits<B>(&self, request: &Request<B>) -> bool {
         self.hosts.load().permits(request.uri(), request.headers())
     }
 
-    /// What is so now.
+    /// Returns a copy of the current state.
     pub fn now(&self) -> Now {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says what is so from now on.
+    /// Changes the current state.
     pub fn tell(&self, change: impl FnOnce(&mut Now)) {
         change(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner));
     }

@@ -1,5 +1,5 @@
-//! What monitoring reads, as `OpenMetrics` text. Names and units follow the conventions of Prometheus; no label holds a path,
-//! a URL or anything else without a bound.
+//! The metrics of the daemon, as `OpenMetrics` text. Names and units follow the conventions of Prometheus; no label
+//! contains a path, a URL or any other value without a bound.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -17,21 +17,21 @@ use prometheus_client::registry::{Registry, Unit};
 
 use docwharf_base::model::units::{parse_time, unix_seconds};
 use docwharf_agent::publish::published;
-use docwharf_serve::{CLASSES, Site};
-use docwharf_agent::store::Store;
-use docwharf_agent::sync::staged::{Waits, staged};
+use docwharf_serve::{STATUS_CLASSES, Site};
+use docwharf_agent::store::VersionStore;
+use docwharf_agent::sync::waiting::{WaitingReason, staged};
 
 use super::live::{Codings, Live};
 
 type NoLabel = [(&'static str, String); 0];
-/// One label.
+/// The labels of a metric that has one label.
 type Label = [(&'static str, String); 1];
 type Seconds = Gauge<f64, AtomicU64>;
 
-/// Everything that is counted, and the text that tells of it.
+/// All metrics of the daemon, and the registry that encodes them.
 #[derive(Debug)]
 pub struct Metrics {
-    /// Read one at a time: what is gauged is set just before.
+    /// The registry. It is locked during a scrape, because the gauges are set just before they are encoded.
     registry: Mutex<Registry>,
     syncs: Family<Label, Counter>,
     imports: Family<Label, Counter>,
@@ -67,7 +67,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Nothing has been counted yet. `is_encrypted`: there is a TLS certificate to tell of.
+    /// Creates metrics in which nothing has been counted. `is_encrypted` says whether there is a TLS certificate to
+    /// report.
     pub fn new(is_encrypted: bool) -> Metrics {
         let mut registry = Registry::with_prefix("docwharf");
         let metrics = Metrics {
@@ -104,24 +105,24 @@ impl Metrics {
             log_dropped: Counter::default(),
         };
         let r = &mut registry;
-        r.register("build", "The program", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
-        r.register("sync_attempts", "Looks at the source, by how they ended", metrics.syncs.clone());
-        r.register("imports", "Bundles imported by hand or from the inbox, by how that ended", metrics.imports.clone());
-        let help = "How long looks took, whatever came of them";
+        r.register("build", "The version of the program", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
+        r.register("sync_attempts", "Checks of the source, by result", metrics.syncs.clone());
+        r.register("imports", "Bundles imported by hand or from the inbox, by result", metrics.imports.clone());
+        let help = "Duration of checks of the source, whatever their result";
         r.register_with_unit("sync_duration", help, Unit::Seconds, metrics.duration.clone());
         r.register("http_requests", "Requests for the site, by class of their status", metrics.requests.clone());
         r.register("active_version_info", "The version being served", metrics.active.clone());
         for (name, help, gauge) in [
             ("active_since_timestamp", "When the active version became so", &metrics.active_since),
-            ("last_attempt_timestamp", "When the source was last looked at", &metrics.last_attempt),
-            ("last_success_timestamp", "When that last went well", &metrics.last_success),
-            ("next_look_timestamp", "When the source is looked at next", &metrics.next_look),
-            ("active_proved_timestamp", "When the active version was last read and found good", &metrics.proved),
+            ("last_attempt_timestamp", "When the source was last checked", &metrics.last_attempt),
+            ("last_success_timestamp", "When the source was last checked without an error", &metrics.last_success),
+            ("next_look_timestamp", "When the source is checked next", &metrics.next_look),
+            ("active_proved_timestamp", "When the active version was last verified", &metrics.proved),
         ] {
             r.register_with_unit(name, help, Unit::Seconds, gauge.clone());
         }
         for (name, help, gauge) in [
-            ("consecutive_failures", "Looks in a row that failed", &metrics.failures),
+            ("consecutive_failures", "Checks of the source in a row that failed", &metrics.failures),
             ("held", "Whether automatic activation is stopped", &metrics.held),
             ("gate_refused", "Whether the gate keeps a version back", &metrics.gate_refused),
             ("published", "Whether what is served is published as files", &metrics.published),
@@ -134,14 +135,14 @@ impl Metrics {
             r.register(name, help, gauge.clone());
         }
         if is_encrypted {
-            // Where there is no certificate, a 0 would look like one that has long ended.
+            // Without a certificate, a 0 would look like one that expired long ago.
             let (name, help) = ("tls_certificate_not_after_timestamp", "When the TLS certificate in force ends");
             r.register_with_unit(name, help, Unit::Seconds, metrics.certificate_end.clone());
         }
-        let help = "Files that have a denser coding, once it has been made";
+        let help = "Files that have a Brotli or Zstandard form, once it has been made";
         r.register("coded_files", help, metrics.coded_files.clone());
-        r.register_with_unit("coded", "What these take", Unit::Bytes, metrics.coded_bytes.clone());
-        let help = "Processor time that making them took";
+        r.register_with_unit("coded", "Size of these forms", Unit::Bytes, metrics.coded_bytes.clone());
+        let help = "Processor time that these forms took to make";
         r.register_with_unit("coded_processor", help, Unit::Seconds, metrics.coded_seconds.clone());
         let help = "Lines of the access log that could not be written";
         r.register("access_log_dropped_lines", help, metrics.log_dropped.clone());
@@ -156,7 +157,7 @@ impl Metrics {
         r.register_with_unit("identity_cache", help, Unit::Bytes, metrics.identity_cache.clone());
         let help = "Memory of answers that readers have not taken yet, which server.heldBytes bounds";
         r.register_with_unit("answers_held", help, Unit::Bytes, metrics.answers_held.clone());
-        // Series that are there from the start can be summed and alerted on.
+        // Series that exist from the start can be summed and alerted on.
         for result in ["activated", "already_current", "staged", "not_activated", "probes_unreadable", "failed"] {
             metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
             metrics.imports.get_or_create_owned(&[("result", result.to_owned())]);
@@ -164,32 +165,32 @@ impl Metrics {
         Metrics { registry: Mutex::new(registry), ..metrics }
     }
 
-    /// A sync has ended.
+    /// Counts a sync that has ended.
     pub fn count_sync(&self, result: &str, took: Duration) {
         self.syncs.get_or_create(&[("result", result.replace(' ', "_"))]).inc();
         self.duration.observe(took.as_secs_f64());
     }
 
-    /// An import has ended.
+    /// Counts an import that has ended.
     pub fn count_import(&self, result: &str) {
         self.imports.get_or_create(&[("result", result.replace(' ', "_"))]).inc();
     }
 
-    /// A file from the inbox was refused.
+    /// Counts a file from the inbox that was refused.
     pub fn count_rejected(&self) {
         self.inbox_rejected.inc();
     }
 
-    /// All of it at this moment.
-    pub fn text(&self, store: &Store, live: &Live, site: &Site) -> Result<String, fmt::Error> {
+    /// Encodes all metrics with their current values.
+    pub fn text(&self, store: &VersionStore, live: &Live, site: &Site) -> Result<String, fmt::Error> {
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         self.gauge(store, live);
         self.ready.set(i64::from(site.current().is_some()));
-        for (class, count) in CLASSES.into_iter().zip(site.requests()) {
+        for (class, count) in STATUS_CLASSES.into_iter().zip(site.request_counts()) {
             let counter = self.requests.get_or_create_owned(&[("code", class.to_owned())]);
             counter.inc_by(count.saturating_sub(counter.get()));
         }
-        self.identity_cache.set(site.cached().cast_signed());
+        self.identity_cache.set(site.page_cache_bytes().cast_signed());
         self.answers_held.set(site.held_bytes().cast_signed());
         let dropped = site.log().map_or(0, |log| log.dropped());
         self.log_dropped.inc_by(dropped.saturating_sub(self.log_dropped.get()));
@@ -201,8 +202,8 @@ impl Metrics {
         Ok(text)
     }
 
-    /// What a store that cannot be read would tell stays as it was.
-    fn gauge(&self, store: &Store, live: &Live) {
+    /// Sets the gauges. If the store cannot be read, its gauges keep their values.
+    fn gauge(&self, store: &VersionStore, live: &Live) {
         let now = live.now();
         self.failures.set(i64::from(now.failures));
         self.next_look.set(now.next_look.map_or(0.0, seconds));
@@ -232,11 +233,11 @@ impl Metrics {
             self.active_since.set(time(record.active_since.as_deref()));
             self.last_attempt.set(time(record.last_attempt.as_ref().map(|attempt| attempt.time.as_str())));
             self.last_success.set(time(record.last_good.as_deref()));
-            let proved = record.active.and_then(|id| store.proved_at(id));
+            let proved = record.active.and_then(|id| store.verified_at(id));
             self.proved.set(proved.map_or(0.0, |time| time as f64));
             self.held.set(i64::from(record.hold.is_some()));
             let waits = staged(&record, now.intent.as_ref()).map(|staged| staged.waits);
-            self.gate_refused.set(i64::from(matches!(waits, Some(Waits::Gate(_)))));
+            self.gate_refused.set(i64::from(matches!(waits, Some(WaitingReason::Gate(_)))));
             self.config_ok.set(i64::from(record.config_error.is_none()));
         }
         if let Ok(about) = rustix::fs::statvfs(store.root()) {

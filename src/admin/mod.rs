@@ -1,8 +1,10 @@
-//! The admin side of a running daemon: the control socket in the store, on which the verbs of the command line arrive, and
-//! the routes that tell how it is (`/livez`, `/readyz`, `/status`, `/metrics`), there and on `admin.listen`, for requests that
-//! name one of its [`hosts`]. The version that waits to become active is served elsewhere ([`staged_site`]).
+//! The admin interface of a running daemon. The control socket in the store receives the commands of the command line.
+//! The routes `/livez`, `/readyz`, `/status` and `/metrics` report the state of the daemon, on the control socket and
+//! on `admin.listen`; there only for requests that name one of its [`hosts`]. The version that waits to become active
+//! has a listener of its own ([`staged_site`]).
 //!
-//! What a verb does and says is the same with and without a daemon: [`verbs`] does it, [`wire`] carries what it says.
+//! A command has the same effect and output with and without a daemon: [`verbs`] executes it, and [`wire`] defines the
+//! messages.
 
 pub mod client;
 pub mod hosts;

@@ -1,5 +1,5 @@
-//! The admin routes. Those that tell answer on the socket and on `admin.listen`; orders are taken on the socket only, where
-//! it is known who asks.
+//! The admin routes. Those that only report are served on the control socket and on `admin.listen`. Commands are
+//! accepted on the control socket only, where the user of the client is known.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,64 +15,64 @@ use docwharf_base::chain::Chain;
 use docwharf_base::exposition::MetricsFormat;
 use docwharf_agent::publish::published;
 use docwharf_serve::Site;
-use docwharf_serve::answer::Answer;
+use docwharf_serve::service::RequestService;
 use docwharf_serve::peer::Peer;
 use docwharf_serve::watchdog::Watchdog;
-use docwharf_agent::store::Store;
+use docwharf_agent::store::VersionStore;
 
 use super::live::Live;
 use super::metrics::Metrics;
 use super::status::Status;
 use super::wire::{ORDERS, Order, Reply};
 
-/// An order is no larger than this.
+/// The maximum size of a command in bytes.
 const MOST: usize = 64 * 1024;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// A text of ours.
+/// The body of an admin response.
 type Said = Full<Bytes>;
 
-/// How a request came.
+/// The way on which a request arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Over the control socket: from our own user or root.
+    /// The control socket: the client is our own user or root.
     Socket,
-    /// Over the network: from anybody.
+    /// The network: any client.
     Network,
 }
 
-/// An order on its way to the agent.
+/// A command on its way to the agent.
 #[derive(Debug)]
 pub struct Call {
-    /// What is wanted.
+    /// The command.
     pub order: Order,
-    /// Where the answer goes.
+    /// The channel for the reply.
     pub reply: oneshot::Sender<Reply>,
 }
 
-/// Answers for a running daemon.
+/// The HTTP service of the admin routes.
 #[derive(Debug)]
 pub struct Admin {
-    /// The store it has open.
-    pub store: Store,
-    /// What the agent tells.
+    /// The store that the daemon has open.
+    pub store: VersionStore,
+    /// The state that the agent reports.
     pub live: Arc<Live>,
-    /// What it counts.
+    /// The metrics of the daemon.
     pub metrics: Arc<Metrics>,
-    /// The site it serves.
+    /// The site that the daemon serves.
     pub site: Arc<Site>,
-    /// The way to the agent.
+    /// The queue of commands to the agent.
     pub orders: mpsc::Sender<Call>,
-    /// Whether the loops that accept turn.
+    /// The watchdog of the accept loops.
     pub pulse: Arc<Watchdog>,
 }
 
-impl Answer for Admin {
+impl RequestService for Admin {
     type Body = Said;
 
-    fn answer(
+    fn respond(
         self: &Arc<Self>,
         request: Request<Incoming>,
         _peer: Peer,
@@ -92,7 +92,7 @@ impl Admin {
             };
         }
         let known = matches!(path, "/livez" | "/readyz" | "/status" | "/metrics");
-        // Probes and scrapers ask by whatever name the machine has for them, and these three tell a page nothing.
+        // Probes and scrapers may use any name of the machine, and these three routes reveal nothing worth protecting.
         let is_for_machines = matches!(path, "/livez" | "/readyz" | "/metrics");
         if reach == Reach::Network && !is_for_machines && !self.live.permits(&request) {
             return misdirected();
@@ -101,12 +101,12 @@ impl Admin {
             return not_allowed("GET, HEAD");
         }
         match path {
-            // That this is answered shows that this loop turns; what is asked is whether those of the readers do.
+            // This response alone shows that the admin loop runs; the check is for the loops that serve readers.
             "/livez" if self.pulse.is_healthy() => answer(StatusCode::OK, TEXT, "ok\n"),
             "/livez" => {
                 answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the server does not accept connections any more\n")
             }
-            // Never fails because an upstream does: what was proved once is served.
+            // An unreachable upstream is no reason to fail: the sealed version is served.
             "/readyz" if self.site.current().is_some() && !self.is_published() => {
                 answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "nothing is published yet\n")
             }
@@ -115,7 +115,7 @@ impl Admin {
             "/status" | "/metrics" => {
                 let is_status = path == "/status";
                 let format = MetricsFormat::accepted(request.headers());
-                // They read the store.
+                // Both read the store, which blocks.
                 let told =
                     tokio::task::spawn_blocking(move || if is_status { self.status() } else { self.metrics(format) });
                 told.await.unwrap_or_else(|died| answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{died}\n")))
@@ -124,7 +124,8 @@ impl Admin {
         }
     }
 
-    /// Whether who is served by files alone has any; true where readers are served by us.
+    /// Returns whether a version is published, if the site is served as files only; `true` if this daemon serves the
+    /// site.
     fn is_published(&self) -> bool {
         let publish = self.live.now().publish.filter(|_| self.live.addresses.is_empty());
         publish.is_none_or(|settings| published(&settings).is_some())
@@ -158,7 +159,7 @@ impl Admin {
         };
         let order = match order {
             Ok(order) => order,
-            Err(why) => return answer(StatusCode::BAD_REQUEST, TEXT, format!("this is no order: {why}\n")),
+            Err(why) => return answer(StatusCode::BAD_REQUEST, TEXT, format!("this is not a command: {why}\n")),
         };
         let (reply, told) = oneshot::channel();
         let stopping = || answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the daemon is stopping\n");
@@ -183,7 +184,7 @@ fn answer(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) 
     response
 }
 
-/// The request names a host that is none of ours (RFC 9110, section 15.5.20).
+/// Responds with 421 to a request that names another host (RFC 9110, section 15.5.20).
 fn misdirected() -> Response<Said> {
     let text = "421 Misdirected Request: the Host field does not name this listener; use an IP address, localhost or the \
                 machine's name, or add the name to admin.hosts\n";

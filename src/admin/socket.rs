@@ -1,7 +1,7 @@
 //! The control socket: `control.sock` in the store, for the daemon's own user and root.
 //!
-//! A socket's address holds 108 bytes; a store may lie deeper than that. So both ends reach it through the descriptor of
-//! the store's folder.
+//! The address of a Unix socket holds 108 bytes, and the path of a store may be longer. Both ends therefore reach the
+//! socket through a descriptor of the store's folder.
 
 use std::fs::File;
 use std::io;
@@ -25,25 +25,25 @@ use docwharf_agent::store::CONTROL;
 
 use super::routes::{Admin, Reach};
 
-/// A request's head must be whole after this time.
+/// The timeout for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// Answers under way when the daemon stops get so long.
+/// The timeout for responses that are in progress when the daemon stops.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// A way to the socket that is short enough, for as long as the folder is held open.
+/// A short path to the control socket, which is valid as long as this value holds the store's folder open.
 #[derive(Debug)]
 pub struct Way {
     dir: File,
 }
 
 impl Way {
-    /// The way into this store.
+    /// Opens the folder of a store.
     pub fn into(store: &Path) -> io::Result<Way> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Way { dir: File::from(rustix::fs::open(store, flags, Mode::empty())?) })
     }
 
-    /// The socket.
+    /// Returns the path of the socket.
     pub fn path(&self) -> PathBuf {
         self.at(CONTROL)
     }
@@ -53,7 +53,7 @@ impl Way {
     }
 }
 
-/// The socket, listening; its name goes with it.
+/// The listening control socket; its file is removed when it is dropped.
 #[derive(Debug)]
 pub struct Control {
     listener: UnixListener,
@@ -61,11 +61,11 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens in this store, whose lock the caller holds; whoever took it has swept away what a crash left of an earlier
-    /// socket.
+    /// Listens in this store. The caller must hold the lock of the store; the file of a socket that a crash left was
+    /// removed when the lock was taken.
     pub fn bind(store: &Path) -> io::Result<Control> {
         let way = Way::into(store)?;
-        // It gets its name when it has its mode.
+        // The socket gets its final name once it has its mode.
         let beside = way.at(&format!(".{CONTROL}.new"));
         let listener = UnixListener::bind(&beside)?;
         std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600))?;
@@ -73,7 +73,7 @@ impl Control {
         Ok(Control { listener, way })
     }
 
-    /// Answers until `stop` turns true.
+    /// Serves requests until `stop` becomes true.
     pub async fn serve(self, admin: Arc<Admin>, mut stop: watch::Receiver<bool>) {
         let mut connections = JoinSet::new();
         let mut heart = admin.pulse.register();
@@ -90,7 +90,7 @@ impl Control {
                     connections.spawn(connection(stream, Arc::clone(&admin)));
                 }
                 Ok(_) => {
-                    tracing::warn!("somebody other than our own user and root was turned away at the control socket");
+                    tracing::warn!("refused a client of the control socket that is neither our own user nor root");
                 }
                 Err(error) => {
                     tracing::warn!("cannot accept at the control socket: {error}; trying again in a moment");
@@ -100,7 +100,7 @@ impl Control {
             while connections.try_join_next().is_some() {}
         }
         drop(heart);
-        // Who waits for a sync learns from the end of the connection that there will be no answer.
+        // A client that waits for a sync learns from the end of the connection that there will be no reply.
         let _ = timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
     }
 }
@@ -111,7 +111,7 @@ impl Drop for Control {
     }
 }
 
-/// Whether the other end is our own user, or root.
+/// Returns whether the client is our own user or root.
 fn is_trusted(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == geteuid().as_raw())
 }
@@ -123,6 +123,6 @@ async fn connection(stream: UnixStream, admin: Arc<Admin>) {
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    // Errors here are the client's.
+    // Errors on this connection concern the client only.
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }

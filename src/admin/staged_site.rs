@@ -1,5 +1,5 @@
-//! The version that waits to become active, on a listener of its own (`activate.listen`): its scripts are not approved yet,
-//! so they must not run under the origin (scheme, host, port) of the admin routes or of the site.
+//! Serves the version that waits to become active, on a listener of its own (`activate.listen`). Its scripts are not
+//! approved yet, so they must not run under the origin (scheme, host, port) of the admin routes or of the site.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 
 use docwharf_serve::Site;
-use docwharf_serve::answer::Answer;
-use docwharf_serve::body::{Body, Chunk};
+use docwharf_serve::service::RequestService;
+use docwharf_serve::body::{ResponseBody, BodyChunk};
 use docwharf_serve::handler::handle;
 use docwharf_serve::peer::Peer;
 
-/// Answers with the staged version, under the addresses that it will have once it is active.
+/// The HTTP service of the staged version, under the paths that it will have once it is active.
 #[derive(Debug)]
 pub struct StagedSite(pub Arc<Site>);
 
-impl Answer for StagedSite {
-    type Body = Either<Full<Chunk>, Body>;
+impl RequestService for StagedSite {
+    type Body = Either<Full<BodyChunk>, ResponseBody>;
 
-    fn answer(
+    fn respond(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
         peer: Peer,
@@ -39,7 +39,7 @@ impl Answer for StagedSite {
     }
 }
 
-fn nothing_waits() -> Response<Either<Full<Chunk>, Body>> {
+fn nothing_waits() -> Response<Either<Full<BodyChunk>, ResponseBody>> {
     let text = Bytes::from_static(b"404: no version waits to become active\n");
     let mut response = Response::new(Either::Left(Full::new(text.into())));
     *response.status_mut() = StatusCode::NOT_FOUND;

@@ -1,5 +1,5 @@
-//! `docwharf status` and `/status`: how a store is, and the daemon on it if one runs. The JSON is what people script
-//! against: fields may be added, none changes its meaning without another `schemaVersion`.
+//! The output of `docwharf status` and `/status`: the state of a store, and of the daemon on it if one runs. Scripts
+//! read the JSON: fields may be added, but none changes its meaning without another `schemaVersion`.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -11,71 +11,71 @@ use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::units::{show_time, show_unix};
 use docwharf_base::model::version::{VersionLabel, VersionId};
 use docwharf_agent::publish::published;
-use docwharf_site::codings::Yield;
-use docwharf_agent::store::record::{Attempt, Hold, Record};
-use docwharf_agent::store::{Store, StoreError};
-use docwharf_agent::sync::staged::{Waits, staged, way_out};
-use docwharf_agent::sync::{ApiSource, Bundle, Intent};
+use docwharf_site::coding_file::CodingStatistics;
+use docwharf_agent::store::record::{SyncAttempt, ActivationHold, StoreRecord};
+use docwharf_agent::store::{VersionStore, StoreError};
+use docwharf_agent::sync::waiting::{WaitingReason, staged, way_out};
+use docwharf_agent::sync::{ApiSource, BundleLocation, SyncIntent};
 
 use super::live::{self, Live, Policy};
 
-/// See the module. Times are RFC 3339.
+/// The state of a store and of its daemon. Times are in RFC 3339 format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
-    /// 1
+    /// The version of the format: 1.
     pub schema_version: u32,
     /// The store's folder.
     pub store: PathBuf,
-    /// The version that should be served.
+    /// The active version.
     pub active: Option<VersionId>,
-    /// Since when.
+    /// The time since which it is active.
     pub active_since: Option<String>,
-    /// Whether it is in the store.
+    /// Whether the active version is stored.
     pub active_present: Option<bool>,
-    /// Its labels.
+    /// The labels of the active version.
     pub active_labels: Vec<String>,
-    /// The one before it.
+    /// The version that was active before.
     pub previous: Option<VersionId>,
-    /// The one accepted last.
+    /// The version that arrived last.
     pub newest: Option<VersionId>,
-    /// A version that was found damaged: the active one, if that is.
+    /// A version that was found damaged; the active one, if it is damaged.
     pub damaged: Option<VersionId>,
-    /// All of those.
+    /// All versions that were found damaged.
     #[serde(default)]
     pub damaged_versions: Vec<VersionId>,
-    /// When every byte of the active version was read last and found good, or when it arrived last.
+    /// The time at which every byte of the active version was last verified, or at which it last arrived.
     #[serde(default)]
     pub active_proved: Option<String>,
-    /// Who stopped automatic activation.
-    pub hold: Option<Hold>,
+    /// The hold that stops automatic activation.
+    pub hold: Option<ActivationHold>,
     /// The version that waits to become active.
     #[serde(default)]
     pub staged: Option<Staged>,
-    /// What the gate said last.
+    /// The last verdict of the gate.
     #[serde(default)]
     pub gate: Option<Gate>,
     /// The label that the configuration pins.
     pub pin: Option<String>,
-    /// `staticExport.enabled`; none if the configuration has mistakes.
+    /// `staticExport.enabled`; `None` if the configuration has mistakes.
     pub enabled: Option<bool>,
-    /// Where versions come from, without a link's query.
+    /// The source of versions; of a link, without its query.
     pub source: Option<String>,
-    /// The last look at it: when, what it saw, how it ended.
-    pub last_attempt: Option<Attempt>,
-    /// When a look last went well.
+    /// The last check of the source: its time, what it found, and its result.
+    pub last_attempt: Option<SyncAttempt>,
+    /// The time of the last check without an error.
     pub last_good: Option<String>,
-    /// When the next is due; none without a daemon.
+    /// The time of the next check; `None` without a daemon.
     pub next_look: Option<String>,
-    /// Why there is nothing new.
+    /// The reason why there is no newer version.
     pub why: Option<String>,
-    /// What can be done about the last error.
+    /// A hint what can be done about the last error.
     pub next_step: Option<String>,
-    /// The export job of ours that has not yet given a bundle.
+    /// The export job that was started for this store and has not delivered a bundle yet.
     pub job: Option<Job>,
-    /// Why a changed configuration is not in force.
+    /// The reason why a changed configuration is not in force.
     pub config_error: Option<String>,
-    /// The daemon; none if there is none.
+    /// The running daemon; `None` if there is none.
     pub daemon: Option<Daemon>,
 }
 
@@ -83,39 +83,39 @@ pub struct Status {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Staged {
-    /// Which.
+    /// The version's id.
     pub version: VersionId,
-    /// For what: `manual`, `gate`, `hold` or `look`.
+    /// The reason why it waits: `manual`, `gate`, `hold` or `look`.
     pub waits: String,
-    /// What can be done about it.
+    /// A hint how it can become active.
     pub next: String,
 }
 
-/// What the gate said of a version.
+/// The verdict of the gate on a version.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Gate {
-    /// Of which.
+    /// The version that was checked.
     pub version: VersionId,
-    /// Which one was active then.
+    /// The version that was active at that time.
     pub against: Option<VersionId>,
-    /// When.
+    /// The time of the check.
     pub time: String,
-    /// Whether it lets it through.
+    /// Whether the gate accepts the version.
     pub passed: bool,
-    /// Why not.
+    /// The reason of a refusal.
     pub refused: Option<String>,
 }
 
-/// An export job of ours.
+/// An export job that was started for this store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Job {
-    /// The upstream's word for it.
+    /// The id that the management API has given it.
     pub id: String,
-    /// Base URL and domain.
+    /// The base URL of the management API, and the domain.
     pub source: String,
-    /// When.
+    /// The time at which it was started.
     pub started: String,
     /// The label it was started for.
     pub pin: Option<String>,
@@ -125,68 +125,68 @@ pub struct Job {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Daemon {
-    /// Its process, as it sees itself.
+    /// The process id, in the PID namespace of the daemon.
     pub pid: u32,
-    /// The program's version.
+    /// The version of the program.
     pub version: String,
-    /// When it started.
+    /// The time at which the daemon started.
     pub started: String,
-    /// Where it serves.
+    /// The URLs of the site.
     pub addresses: Vec<String>,
-    /// Where its admin side answers, besides the control socket.
+    /// The URLs of the admin routes, besides the control socket.
     #[serde(default)]
     pub admin: Vec<String>,
-    /// Where the version that waits to become active is to be seen (`activate.listen`).
+    /// The URLs of the version that waits to become active (`activate.listen`).
     #[serde(default)]
     pub staged: Vec<String>,
-    /// The version that it serves; another than `active` only if that one is damaged.
+    /// The served version; it differs from `active` only if the active one is damaged.
     pub served: Option<VersionId>,
-    /// What is under way.
+    /// The current step of the task in progress.
     pub doing: Option<String>,
-    /// What has gone wrong with that so far, while it is tried again.
+    /// The error of that step, while it is retried.
     #[serde(default)]
     pub doing_error: Option<String>,
-    /// How far an export job is, in percent.
+    /// The progress of an export job in percent.
     pub percent: Option<f64>,
-    /// Failures in a row.
+    /// The number of syncs in a row that failed.
     pub failures: u32,
-    /// The inbox, if there is one (`sync.inbox`).
+    /// The inbox, if one is configured (`sync.inbox`).
     #[serde(default)]
     pub inbox: Option<Inbox>,
-    /// What is published as files, if anything is to be.
+    /// The state of publishing as files, if it is configured.
     #[serde(default)]
     pub publish: Option<Publish>,
     /// The content security policies, if any are sent (`server.csp`).
     #[serde(default)]
     pub csp: Option<Csp>,
-    /// The denser codings, if any are made (`server.codings`).
+    /// The Brotli and Zstandard forms, if any are made (`server.codings`).
     #[serde(default)]
     pub codings: Option<Codings>,
-    /// Under which certificate connections are encrypted, if they are.
+    /// The TLS certificate in force, if connections are encrypted.
     #[serde(default)]
     pub tls: Option<Certificate>,
 }
 
-/// Content security policies.
+/// The content security policies of the served version.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Csp {
     /// `server.csp`
     pub preset: String,
-    /// The version that they are of.
+    /// The version that the policies belong to.
     pub version: VersionId,
-    /// Whether they are known; if not, its pages are being read.
+    /// Whether the policies are known; if not, the pages of the version are being read.
     pub ready: bool,
-    /// Pages that have one.
+    /// The number of pages, each of which has a policy.
     pub pages: u64,
-    /// Those whose inline scripts are allowed as they come, because a policy that names them would be longer than
-    /// `server.cspSize`.
+    /// The number of pages that allow all inline scripts, because a policy that names their scripts would be longer
+    /// than `server.cspSize`.
     pub too_long: u64,
-    /// The same, because they cannot be named for certain.
+    /// The number of pages that allow all inline scripts, because their scripts cannot be named for certain.
     pub unsure: u64,
-    /// Bytes of the longest policy that is sent.
+    /// The length of the longest policy in bytes.
     pub longest: u64,
-    /// The same for all pages together.
+    /// The length of the policies of all pages together in bytes.
     pub total: u64,
 }
 
@@ -206,37 +206,37 @@ impl From<Policy> for Csp {
     }
 }
 
-/// Denser codings of what is served.
+/// The Brotli and Zstandard forms of the served version.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Codings {
-    /// The version that they are of.
+    /// The version that the forms belong to.
     pub version: VersionId,
-    /// Whether all are there; if not, they are being made, unless something is in their way.
+    /// Whether all forms are available; if not, they are being made, unless there is an error.
     pub ready: bool,
-    /// Those that are there.
+    /// The available forms.
     pub made: Vec<Made>,
-    /// What is in their way.
+    /// The reason why forms cannot be made.
     pub error: Option<String>,
 }
 
-/// One coding.
+/// The forms of all files in one coding.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Made {
     /// `br` or `zstd`
     pub coding: String,
-    /// Files that have it; the others got no smaller.
+    /// The number of files that have this form; the others would not become smaller.
     pub files: u64,
-    /// What their bodies take.
+    /// The size of these forms in bytes.
     pub bytes: u64,
-    /// Seconds of processor time that it took.
+    /// The processor time in seconds that the encoding took.
     pub seconds: f64,
 }
 
 impl From<live::Codings> for Codings {
     fn from(now: live::Codings) -> Codings {
-        let made = |(coding, yields): (ContentCoding, Yield)| Made {
+        let made = |(coding, yields): (ContentCoding, CodingStatistics)| Made {
             coding: coding.token().to_owned(),
             files: yields.files,
             bytes: yields.bytes,
@@ -250,39 +250,40 @@ impl From<live::Codings> for Codings {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {
-    /// Until when it counts.
+    /// The end of its validity.
     pub not_after: String,
-    /// What is wrong: with the files as they are now, which are not in force then, or with its dates.
+    /// The problem: the current files cannot be used and are not in force, or the dates of the certificate are wrong.
     pub error: Option<String>,
 }
 
-/// The inbox.
+/// The state of the inbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Inbox {
     /// `sync.inbox`
     pub directory: PathBuf,
-    /// Why it cannot be used; none if it can.
+    /// The reason why the inbox cannot be used; `None` if it can.
     pub error: Option<String>,
 }
 
-/// What is published as files.
+/// The state of publishing as files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Publish {
-    /// Where.
+    /// The folder.
     pub directory: PathBuf,
-    /// The version that `current` leads to.
+    /// The version that the link `current` points to.
     pub version: Option<VersionId>,
-    /// Why the one that is served is not published, if that has failed.
+    /// The error of the last attempt to publish, if it failed.
     pub error: Option<String>,
 }
 
 impl Status {
-    /// How `store` is, as far as it is known what is wanted of it. `inbox` is used where there is no daemon (`live`).
+    /// Describes the state of `store`. `intent` is that of the configuration, if it has no mistakes; `inbox` is used if
+    /// there is no daemon (`live`).
     pub fn of(
-        store: &Store,
-        intent: Option<&Intent>,
+        store: &VersionStore,
+        intent: Option<&SyncIntent>,
         inbox: Option<&Path>,
         live: Option<&Live>,
     ) -> Result<Status, StoreError> {
@@ -326,7 +327,7 @@ impl Status {
             active_present: record.active.map(|id| store.has(id)),
             active_labels: labels.map(|(label, _)| label.clone()).collect(),
             damaged: record.active.filter(|id| damaged.contains(id)).or(damaged.first().copied()),
-            active_proved: record.active.and_then(|id| store.proved_at(id)).map(show_unix),
+            active_proved: record.active.and_then(|id| store.verified_at(id)).map(show_unix),
             damaged_versions: damaged,
             pin: intent.and_then(|intent| intent.pin.as_ref()).map(ToString::to_string),
             enabled: intent.map(|intent| intent.enabled),
@@ -366,21 +367,22 @@ impl Status {
     }
 }
 
-fn source(intent: &Intent) -> Option<String> {
-    intent.api.as_ref().map(ApiSource::name).or_else(|| intent.bundle.as_ref().map(Bundle::name))
+fn source(intent: &SyncIntent) -> Option<String> {
+    intent.api.as_ref().map(ApiSource::name).or_else(|| intent.bundle.as_ref().map(BundleLocation::name))
 }
 
-/// The strongest reason comes first, as it does for what is active.
-fn why(record: &Record, intent: Option<&Intent>, inbox: Option<&live::InboxState>) -> Option<String> {
+/// Returns the reason why there is no newer version. If there are several, it is the one that decides first which
+/// version is active.
+fn why(record: &StoreRecord, intent: Option<&SyncIntent>, inbox: Option<&live::InboxState>) -> Option<String> {
     if let Some(hold) = &record.hold {
         let who = readable_name(&hold.who);
         return Some(format!("{who} has stopped activation ({}): `docwharf release` ends that", hold.why));
     }
     let intent = intent?;
-    if let Some(waiting) = staged(record, Some(intent)).filter(|waiting| waiting.waits != Waits::Look) {
+    if let Some(waiting) = staged(record, Some(intent)).filter(|waiting| waiting.waits != WaitingReason::Look) {
         let id = waiting.version.short();
         return Some(match &waiting.waits {
-            Waits::Gate(why) => format!("the gate keeps {id} back: {why}"),
+            WaitingReason::Gate(why) => format!("the gate keeps {id} back: {why}"),
             _ => format!("{id} waits for a person (activate.mode)"),
         });
     }

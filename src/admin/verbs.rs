@@ -1,4 +1,4 @@
-//! What the verbs do, whoever has the store open: the command itself, or the daemon for it.
+//! Executes commands that change a store, in the process that has the store open: the command's own, or the daemon.
 
 use std::fmt::Write;
 
@@ -6,23 +6,23 @@ use serde_json::json;
 
 use docwharf_base::chain::OneLine;
 use docwharf_base::model::units::{count_noun, show_size};
-use docwharf_site::sealed::Sealed;
-use docwharf_agent::store::keeper::Keeper;
-use docwharf_agent::store::writer::Writer;
-use docwharf_agent::store::{Store, Stored};
-use docwharf_agent::sync::settle::{Report, read_record};
-use docwharf_agent::sync::{Intent, Outcome, SyncError, operator};
+use docwharf_site::sealed_version::SealedVersion;
+use docwharf_agent::store::operations::StoreOperations;
+use docwharf_agent::store::writer::StoreWriter;
+use docwharf_agent::store::{VersionStore, StoredVersion};
+use docwharf_agent::sync::activation::{SyncReport, read_record};
+use docwharf_agent::sync::{SyncIntent, SyncOutcome, SyncError, operator};
 
 use super::wire::{Told, Verb};
 
-/// Does what is done at once; `None` for what takes a sync. With it comes the version that a person has chosen, if any,
-/// ready to be served.
+/// Executes a command at once; returns `None` for a command that needs a sync or an import. The result contains the
+/// opened version that a person has activated, if any.
 pub fn perform(
-    writer: &Writer,
-    intent: &Intent,
+    writer: &StoreWriter,
+    intent: &SyncIntent,
     verb: &Verb,
     who: &str,
-) -> Result<Option<(Told, Option<Sealed>)>, SyncError> {
+) -> Result<Option<(Told, Option<SealedVersion>)>, SyncError> {
     let told = match verb {
         Verb::Activate { name } => {
             let (id, sealed) = operator::activate(writer, name, who, intent)?;
@@ -46,19 +46,19 @@ pub fn perform(
     Ok(Some((told, None)))
 }
 
-fn release(writer: &Writer, intent: &Intent, who: &str) -> Result<Told, SyncError> {
+fn release(writer: &StoreWriter, intent: &SyncIntent, who: &str) -> Result<Told, SyncError> {
     let (was_held, report) = operator::release(writer, intent, who)?;
     released(writer.store(), was_held, &report)
 }
 
-/// What a release has to say: whether there was a hold, and what has been decided since.
-pub fn released(store: &Store, was_held: bool, report: &Report) -> Result<Told, SyncError> {
+/// Describes the result of a release: whether there was a hold, and the decision that followed.
+pub fn released(store: &VersionStore, was_held: bool, report: &SyncReport) -> Result<Told, SyncError> {
     let active = store.record()?.active;
     let first = if was_held { "released" } else { "there was no hold" };
     let then = active.map_or_else(|| "nothing is active".to_owned(), |id| format!("{} is active", id.short()));
     let not = match &report.outcome {
-        Outcome::NotActive(id, why) => format!("; {} is not: {}", id.short(), OneLine(why)),
-        Outcome::Staged(id) => format!("; {} is staged", id.short()),
+        SyncOutcome::NotActive(id, why) => format!("; {} is not: {}", id.short(), OneLine(why)),
+        SyncOutcome::Staged(id) => format!("; {} is staged", id.short()),
         _ => String::new(),
     };
     let json = json!({
@@ -68,7 +68,7 @@ pub fn released(store: &Store, was_held: bool, report: &Report) -> Result<Told, 
     Ok(Told::plain(json, format!("{first}; {then}{not}\n")))
 }
 
-fn gc(writer: &Writer, intent: &Intent, who: &str) -> Result<Told, SyncError> {
+fn gc(writer: &StoreWriter, intent: &SyncIntent, who: &str) -> Result<Told, SyncError> {
     let gone = writer.prune(&read_record(writer)?, &intent.allowance)?;
     for version in &gone {
         writer.note(who, "pruned", Some(version.id), None);
@@ -76,12 +76,12 @@ fn gc(writer: &Writer, intent: &Intent, who: &str) -> Result<Told, SyncError> {
     Ok(removed("removed", &gone))
 }
 
-/// What `gc` would remove; needs no lock.
-pub fn would_remove(store: &Store, intent: &Intent) -> Result<Told, SyncError> {
+/// Lists the versions that `gc` would remove. It needs no lock.
+pub fn would_remove(store: &VersionStore, intent: &SyncIntent) -> Result<Told, SyncError> {
     Ok(removed("would remove", &store.surplus(&store.record()?, &intent.allowance)?))
 }
 
-fn removed(what: &str, gone: &[Stored]) -> Told {
+fn removed(what: &str, gone: &[StoredVersion]) -> Told {
     let bytes = gone.iter().map(|version| version.bytes).sum();
     let mut text = String::new();
     for version in gone {

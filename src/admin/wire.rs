@@ -1,4 +1,4 @@
-//! What goes over the control socket: an order and the answer to it, as JSON.
+//! The messages on the control socket: a command and its reply, as JSON.
 
 use std::path::PathBuf;
 
@@ -7,138 +7,139 @@ use serde_json::{Value, json};
 
 use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::model::version::VersionId;
-use docwharf_agent::sync::Outcome;
-use docwharf_agent::sync::settle::Report;
+use docwharf_agent::sync::SyncOutcome;
+use docwharf_agent::sync::activation::SyncReport;
 
-/// Where orders go.
+/// The route that accepts commands.
 pub const ORDERS: &str = "/orders";
 
-/// Something that a person wants done to the store.
+/// The action of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "camelCase")]
 pub enum Verb {
-    /// Make this version active and hold it, unless it is the one that waits for a person.
+    /// Activate a version and hold it, unless it is the one that waits for a person.
     Activate {
         /// A label, or the beginning of an id.
         name: String,
     },
-    /// Make the version before active and hold it.
+    /// Activate the previous version and hold it.
     Rollback,
     /// Stop automatic activation.
     Hold {
-        /// Why.
+        /// The reason, for status and history.
         reason: String,
     },
     /// End a hold.
     Release,
-    /// Remove what is not needed.
+    /// Remove versions that are not needed.
     Gc {
-        /// Only say what would go.
+        /// Only list the versions that would be removed.
         dry_run: bool,
     },
-    /// Look at the source now.
+    /// Check the source now.
     Sync {
-        /// Even if the pinned label is there.
+        /// Check the source even if the pinned label is stored.
         refresh: bool,
-        /// Whatever the gate says.
+        /// Activate the version without the gate.
         #[serde(default)]
         force: bool,
     },
-    /// Bring this bundle.
+    /// Import a bundle.
     Import(Import),
 }
 
-/// A bundle that a person brings.
+/// A bundle to import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Import {
-    /// Where it lies for whoever imports it.
+    /// The path of the bundle for the process that imports it.
     pub path: PathBuf,
-    /// What receipts and messages call it.
+    /// The name of the bundle in receipts and messages.
     pub source: String,
     /// The label it gets.
     pub label: Option<String>,
-    /// Whether it passes the gate unasked.
+    /// Whether the version becomes active without the gate.
     #[serde(default)]
     pub force: bool,
 }
 
-/// An order, and by whom.
+/// A command to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// What is to be done.
+    /// The action.
     #[serde(flatten)]
     pub verb: Verb,
-    /// By whom, for receipts and history.
+    /// The person who gives the command, for receipts and history.
     pub who: String,
-    /// What the configuration that the caller has named asks for (`Intent::question`); the daemon's must be the same.
+    /// The digest of source and demands (`SyncIntent::question`) in the configuration that the caller has named; that
+    /// of the daemon must be equal.
     #[serde(default)]
     pub question: Option<String>,
 }
 
-/// What a verb has to say.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
-    /// For programs.
+    /// The result for programs.
     pub json: Value,
-    /// For people.
+    /// The result for people.
     pub text: String,
-    /// Worth knowing.
+    /// Warnings for people.
     pub warnings: Vec<String>,
-    /// The version is sealed but not active, for this reason.
+    /// The reason why the version is sealed but not active.
     pub not_active: Option<String>,
 }
 
-/// The answer to an order.
+/// The reply to a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Reply {
-    /// It was done.
+    /// The command was executed.
     Told(Told),
-    /// It was not.
+    /// The command failed.
     Failed {
         /// The exit code.
         code: u8,
-        /// The error on one line.
+        /// The error message on one line.
         message: String,
     },
 }
 
-/// What a sync says without a source; what lies in the inbox is not its business.
+/// The message of a sync without a source. A sync does not import files from the inbox.
 const NO_SOURCE: &str = "no source is configured: versions arrive through `docwharf import`, and through the inbox of \
                          `docwharf run` if sync.inbox is set; for a source, set [api] or staticExport.bundleUrl";
 
 impl Told {
-    /// One that says this and nothing else.
+    /// Creates a result without warnings.
     pub fn plain(json: Value, text: String) -> Told {
         Told { json, text, warnings: Vec::new(), not_active: None }
     }
 
-    /// A version that was chosen by a person; `held` until a release, or not.
+    /// Creates the result for a version that a person has activated; `held` says whether it is held until a release.
     pub fn chosen(what: &str, id: VersionId, held: bool) -> Told {
         let json = json!({ "schemaVersion": 1, "result": what, "version": id, "held": held });
         let until = if held { "; held until `docwharf release`" } else { "" };
         Told::plain(json, format!("{what} {}{until}\n", id.short()))
     }
 
-    /// How a sync or an import ended.
-    pub fn of(report: &Report) -> Told {
+    /// Creates the result of a sync or an import.
+    pub fn of(report: &SyncReport) -> Told {
         let of = report.brought.as_ref().map_or_else(String::new, |brought| {
             format!(" ({}, {})", count_noun(brought.pages, "page"), show_size(brought.bytes))
         });
         let (version, text) = match &report.outcome {
-            Outcome::Disabled => (None, "disabled: staticExport.enabled is false\n".to_owned()),
-            Outcome::NoSource => (None, format!("{NO_SOURCE}\n")),
-            Outcome::Current(None) => (None, "nothing is active yet\n".to_owned()),
-            Outcome::Current(Some(id)) => (Some(id), format!("already current: {}{of}\n", id.short())),
-            Outcome::Activated(id) => (Some(id), format!("activated {}{of}\n", id.short())),
-            Outcome::Staged(id) => {
+            SyncOutcome::Disabled => (None, "disabled: staticExport.enabled is false\n".to_owned()),
+            SyncOutcome::NoSource => (None, format!("{NO_SOURCE}\n")),
+            SyncOutcome::Current(None) => (None, "nothing is active yet\n".to_owned()),
+            SyncOutcome::Current(Some(id)) => (Some(id), format!("already current: {}{of}\n", id.short())),
+            SyncOutcome::Activated(id) => (Some(id), format!("activated {}{of}\n", id.short())),
+            SyncOutcome::Staged(id) => {
                 let short = id.short();
                 (Some(id), format!("staged {short}{of}: `docwharf activate {short}` makes it active\n"))
             }
-            Outcome::NotActive(id, _) => (Some(id), format!("sealed {}{of}\n", id.short())),
+            SyncOutcome::NotActive(id, _) => (Some(id), format!("sealed {}{of}\n", id.short())),
         };
         let not_active = match &report.outcome {
-            Outcome::NotActive(_, why) => Some(why.clone()),
+            SyncOutcome::NotActive(_, why) => Some(why.clone()),
             _ => None,
         };
         let brought = report.brought.as_ref();

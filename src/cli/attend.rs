@@ -1,4 +1,4 @@
-//! Work that takes a while: on a thread of its own, shown on the terminal, ended by a signal.
+//! Runs long work on a thread of its own, shows its progress on the terminal, and ends it on a signal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,26 +9,28 @@ use tokio::sync::{oneshot, watch};
 
 use docwharf_base::runtime;
 use docwharf_base::model::units::{count_noun, show_size};
-use docwharf_agent::sync::act::{Doing, Means};
+use docwharf_agent::sync::system::{SyncProgress, SyncContext};
 
 use super::{Context, Failure, who};
 
-/// Numbers of the signals that end us, for the exit code.
+/// The number of SIGINT, for the exit code.
 const INTERRUPT: u8 = 2;
+/// The number of SIGTERM, for the exit code.
 const TERMINATE: u8 = 15;
 
-/// Does `work`, drawing what it does; SIGINT and SIGTERM end it, also for process 1, whom no signal ends by itself.
+/// Runs `work` on a thread and draws its progress. SIGINT and SIGTERM end it, also in process 1, where the default action
+/// of a signal is to be ignored.
 pub(super) fn attended<T: Send + 'static>(
     context: &Context,
-    work: impl FnOnce(&Means) -> T + Send + 'static,
+    work: impl FnOnce(&SyncContext) -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let start = Failure::local("cannot start");
     let runtime = runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
     let (stop, stopped) = watch::channel(false);
-    let doing = Arc::new(Doing::default());
+    let doing = Arc::new(SyncProgress::default());
     let runs = runtime.handle().clone();
     let means =
-        Means { runtime: runs, stop: stopped, doing: Arc::clone(&doing), who: who(), force: false, in_force: None };
+        SyncContext { runtime: runs, stop: stopped, doing: Arc::clone(&doing), who: who(), force: false, in_force: None };
     let (send, mut done) = oneshot::channel();
     let thread = std::thread::Builder::new().name("docwharf-work".to_owned());
     thread
@@ -60,12 +62,12 @@ pub(super) fn attended<T: Send + 'static>(
     }
     stop.send_replace(true);
     if result.is_err() {
-        // The thread may be in the middle of sealing: it has changed nothing, and ends with the process.
+        // The thread may still be sealing. It has changed nothing yet, and ends with the process.
         runtime.shutdown_background();
         return result;
     }
-    // What is left is to print. A pipe that nobody reads must not keep us from ending: the signals are still caught, so
-    // somebody has to do what they would have done.
+    // The caller only prints from here on. A full pipe without a reader must not keep the process from ending: the signals
+    // are still caught, so this task does what their default action would do.
     runtime.spawn(async move {
         let number = tokio::select! {
             _ = interrupt.recv() => INTERRUPT,
@@ -73,7 +75,7 @@ pub(super) fn attended<T: Send + 'static>(
         };
         std::process::exit(i32::from(128 + number));
     });
-    // It lives as long as the process.
+    // The runtime runs that task as long as the process lives.
     std::mem::forget(runtime);
     result
 }
@@ -86,7 +88,7 @@ fn bar() -> ProgressBar {
     bar
 }
 
-fn draw(bar: Option<&ProgressBar>, doing: &Doing) {
+fn draw(bar: Option<&ProgressBar>, doing: &SyncProgress) {
     let Some(bar) = bar else { return };
     let (received, total) = (doing.fetching.received(), doing.fetching.total());
     let (how_far, more) = if doing.sealing.bytes() > 0 {
@@ -104,7 +106,7 @@ fn draw(bar: Option<&ProgressBar>, doing: &Doing) {
     bar.tick();
 }
 
-/// A bar of twenty cells and a space.
+/// Returns a bar of twenty cells and a space.
 fn cells(percent: f64) -> String {
     (0..20).map(|cell| if f64::from(cell) * 5.0 < percent { '━' } else { '╌' }).chain([' ']).collect()
 }

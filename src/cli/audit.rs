@@ -1,4 +1,4 @@
-//! `docwharf bundle audit`: what a site needs from elsewhere, and what dies without it.
+//! `docwharf bundle audit`: lists what a site needs from external origins, and what does not work without it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,24 +9,24 @@ use serde_json::{Value, json};
 
 use docwharf_base::chain::Name;
 use docwharf_base::model::units::count_noun;
-use docwharf_site::seal::Effort;
-use docwharf_site::outside::ResourceKind;
-use docwharf_site::outside::audit::{ExternalAudit, ExternalNeed, audit};
-use docwharf_site::sealed::Sealed;
-use docwharf_agent::store::Store;
+use docwharf_site::seal::SealOptions;
+use docwharf_site::external::ResourceKind;
+use docwharf_site::external::audit::{ExternalAudit, ExternalNeed, audit};
+use docwharf_site::sealed_version::SealedVersion;
+use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::open;
 
 use super::serve::sealed;
 use super::{Context, Failure, print, progress};
 
-/// Files that are shown without `--all`.
+/// Number of files shown without `--all`.
 const SHOWN: usize = 20;
 
 #[derive(Debug, Args)]
 pub(super) struct AuditCommand {
     /// A zip, tar, tar.gz or tar.zst, or a folder; default: the active version of the store
     path: Option<PathBuf>,
-    /// Show every file, not only the first twenty, and the origins that scripts only name
+    /// Show every file, not only the first 20, and the origins that are only named in scripts
     #[arg(long)]
     all: bool,
     /// Print tables for a comment on a pull request
@@ -36,10 +36,10 @@ pub(super) struct AuditCommand {
 
 impl AuditCommand {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let effort = Effort::new(context.limits()?);
+        let effort = SealOptions::new(context.limits()?);
         let site = match &self.path {
             Some(path) => {
-                let (site, warnings) = progress::with_meter(context, "proving", |meter| sealed(path, &effort, meter))?;
+                let (site, warnings) = progress::with_meter(context, "verifying", |meter| sealed(path, &effort, meter))?;
                 if !context.global.json {
                     context.warn(&path.display().to_string(), &warnings);
                 }
@@ -60,8 +60,8 @@ impl AuditCommand {
     }
 }
 
-fn active(context: &Context) -> Result<Sealed, Failure> {
-    let store = Store::at(&context.store()?);
+fn active(context: &Context) -> Result<SealedVersion, Failure> {
+    let store = VersionStore::at(&context.store()?);
     let Some(id) = store.record()?.active else {
         let what = "there is no active version; name an archive or a folder".to_owned();
         return Err(Failure::Usage(what));
@@ -69,7 +69,7 @@ fn active(context: &Context) -> Result<Sealed, Failure> {
     open::read(&store, id).map_err(Failure::local(format!("cannot read version {}", id.short())))
 }
 
-/// The needs of one origin, the most important kind first.
+/// Groups the needs by origin; those of one origin stay in their order, the most important kind first.
 fn by_origin(found: &ExternalAudit) -> BTreeMap<&str, Vec<&ExternalNeed>> {
     let mut all: BTreeMap<&str, Vec<&ExternalNeed>> = BTreeMap::new();
     for need in found.losses() {
@@ -78,7 +78,7 @@ fn by_origin(found: &ExternalAudit) -> BTreeMap<&str, Vec<&ExternalNeed>> {
     all
 }
 
-/// The files that lack something, each with what.
+/// Returns the files that need something external, each with its needs. Hints do not count.
 fn by_file(found: &ExternalAudit) -> impl Iterator<Item = (usize, Vec<&ExternalNeed>)> {
     found.files.iter().filter_map(|(file, numbers)| {
         let needs = numbers.iter().map(|&n| &found.needs[n as usize]);
@@ -87,18 +87,18 @@ fn by_file(found: &ExternalAudit) -> impl Iterator<Item = (usize, Vec<&ExternalN
     })
 }
 
-fn path(site: &Sealed, file: usize) -> String {
+fn path(site: &SealedVersion, file: usize) -> String {
     let quoted = Name(site.index().path(file)).to_string();
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
 }
 
-/// An address on one line: a page may have written anything into it.
+/// Formats an address on one line: a page may contain any character in it.
 fn shown(text: &str) -> String {
     let quoted = Name(text.as_bytes()).to_string();
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
 }
 
-/// One line.
+/// Summarizes the audit on one line.
 fn verdict(found: &ExternalAudit) -> String {
     let pages = count_noun(found.pages, "page");
     if found.is_clean() {
@@ -109,7 +109,7 @@ fn verdict(found: &ExternalAudit) -> String {
     format!("{origins} in {} ({pages} in all)", count_noun(files, "file"))
 }
 
-fn as_text(site: &Sealed, found: &ExternalAudit, most: usize) -> String {
+fn as_text(site: &SealedVersion, found: &ExternalAudit, most: usize) -> String {
     let mut text = verdict(found) + "\n";
     for (origin, needs) in by_origin(found) {
         let _ = writeln!(text, "\n{}", shown(origin));
@@ -135,8 +135,8 @@ fn as_text(site: &Sealed, found: &ExternalAudit, most: usize) -> String {
     text
 }
 
-/// What does not count.
-fn besides(site: &Sealed, found: &ExternalAudit, all: bool, text: &mut String) {
+/// Appends what does not count as a need, and what the audit cannot find.
+fn besides(site: &SealedVersion, found: &ExternalAudit, all: bool, text: &mut String) {
     let hints: Vec<String> = found.hints().map(|need| shown(need.origin.as_str())).collect();
     if !hints.is_empty() {
         let _ = writeln!(text, "\nharmless when refused (preconnect, dns-prefetch, prefetch): {}", hints.join(", "));
@@ -145,7 +145,7 @@ fn besides(site: &Sealed, found: &ExternalAudit, all: bool, text: &mut String) {
         let n = found.mentions.len() as u64;
         let _ = writeln!(
             text,
-            "\nnot told: {} named in scripts, without its being certain that anything is asked there{}",
+            "\nnot counted: {} named in scripts; it is not certain that they request anything there{}",
             if n == 1 { "1 origin".to_owned() } else { format!("{n} origins") },
             if all { "" } else { " (--all lists them)" }
         );
@@ -157,20 +157,20 @@ fn besides(site: &Sealed, found: &ExternalAudit, all: bool, text: &mut String) {
         let n = count_noun(found.service_workers.len() as u64, "file");
         let _ = writeln!(
             text,
-            "\na service worker is installed by {n}, {} first: what it asks for is told as far as \
-            its script says so",
+            "\na service worker is installed by {n}, {} first: its requests are found only as far as \
+            its script names them",
             path(site, first)
         );
     }
     if !found.is_clean() {
-        text.push_str("\nwhat scripts put together of parts, or take from an answer, cannot be told by reading them\n");
+        text.push_str("\naddresses that scripts build from parts or take from a response cannot be told by reading them\n");
     }
     if found.more {
-        text.push_str("there is more than is kept and shown here\n");
+        text.push_str("there is more than is recorded and shown here\n");
     }
 }
 
-fn as_json(site: &Sealed, found: &ExternalAudit) -> Value {
+fn as_json(site: &SealedVersion, found: &ExternalAudit) -> Value {
     let of = |need: &ExternalNeed| {
         json!({
             "origin": need.origin.as_str(), "kind": need.kind.name(), "without": need.kind.describe_loss(), "files": need.files,
@@ -197,9 +197,9 @@ fn as_json(site: &Sealed, found: &ExternalAudit) -> Value {
     })
 }
 
-fn as_markdown(site: &Sealed, found: &ExternalAudit, most: usize) -> String {
+fn as_markdown(site: &SealedVersion, found: &ExternalAudit, most: usize) -> String {
     let code = super::diff::code;
-    // A bar would end the cell.
+    // A vertical bar would end the table cell.
     let cell = |text: &str| code(&text.replace('|', "%7C"));
     let mut text = format!("### {}\n\n", verdict(found));
     if found.is_clean() {

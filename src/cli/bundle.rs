@@ -9,22 +9,22 @@ use docwharf_base::model::site_path::is_page;
 use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_site::seal::pack::{PackError, pack};
 use docwharf_site::seal::unpack::{UnpackError, unpack};
-use docwharf_site::seal::{Effort, Proven, verify};
+use docwharf_site::seal::{SealOptions, VerifiedBundle, verify};
 
 use super::audit::AuditCommand;
 use super::{Context, Failure, progress};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Bundle {
-    /// Read a bundle to its end and say whether it is good
+    /// Verify a bundle: read it to its end and say why it is refused
     Verify(One),
-    /// Say what a bundle holds
+    /// Show what a bundle contains
     Inspect(One),
-    /// Write what `serve` would serve to a folder
+    /// Write the files that `serve` would serve to a folder
     Unpack(Unpack),
     /// Make a bundle of a folder; the same content gives the same bytes
     Pack(Pack),
-    /// List what a site needs from other origins; 1 if it needs anything
+    /// List what a site needs from other origins; exit code 1 if anything
     Audit(AuditCommand),
 }
 
@@ -55,10 +55,10 @@ pub(super) struct Pack {
 
 impl Bundle {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let effort = Effort::new(context.limits()?);
+        let effort = SealOptions::new(context.limits()?);
         match self {
             Bundle::Verify(one) => {
-                let proven = progress::with_meter(context, "proving", |meter| verify(&one.path, &effort, meter))?;
+                let proven = progress::with_meter(context, "verifying", |meter| verify(&one.path, &effort, meter))?;
                 context.warn(&one.path.display().to_string(), &proven.warnings);
                 let text = format!("ok {} ({})\n", proven.id, summary(&proven));
                 let json = json!({
@@ -68,14 +68,14 @@ impl Bundle {
                 context.done(&json, &text)
             }
             Bundle::Inspect(one) => {
-                let proven = progress::with_meter(context, "proving", |meter| verify(&one.path, &effort, meter))?;
+                let proven = progress::with_meter(context, "verifying", |meter| verify(&one.path, &effort, meter))?;
                 if !context.global.json {
                     context.warn(&one.path.display().to_string(), &proven.warnings);
                 }
                 context.result(&inspection(&proven), &sheet(&proven))
             }
             Bundle::Unpack(one) => {
-                let proven = progress::with_meter(context, "proving", |meter| {
+                let proven = progress::with_meter(context, "verifying", |meter| {
                     unpack(&one.archive, &one.dir, one.raw, &effort, meter)
                 })?;
                 context.warn(&one.archive.display().to_string(), &proven.warnings);
@@ -104,7 +104,7 @@ impl Bundle {
     }
 }
 
-fn summary(proven: &Proven) -> String {
+fn summary(proven: &VerifiedBundle) -> String {
     format!(
         "{}, {}, {}",
         count_noun(proven.flavor.pages, "page"),
@@ -113,7 +113,7 @@ fn summary(proven: &Proven) -> String {
     )
 }
 
-fn inspection(proven: &Proven) -> Value {
+fn inspection(proven: &VerifiedBundle) -> Value {
     let flavor = &proven.flavor;
     let pages = proven.files.iter().filter(|(path, _)| is_page(path.as_bytes()));
     json!({
@@ -133,7 +133,7 @@ fn inspection(proven: &Proven) -> Value {
     })
 }
 
-fn sheet(proven: &Proven) -> String {
+fn sheet(proven: &VerifiedBundle) -> String {
     let flavor = &proven.flavor;
     let mut lines = vec![
         format!("kind      {}", proven.kind.name()),

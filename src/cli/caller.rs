@@ -1,5 +1,5 @@
-//! Calls to the management API that a person has asked for: with patience, and within the budget that the organization
-//! has with the API, which other processes use, too.
+//! Calls the management API for a command: with retries, and within the request budget of the organization, which other
+//! processes use as well.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -16,59 +16,59 @@ use docwharf_base::net::client::client;
 use docwharf_base::net::retry::{Attempts, PATIENCE};
 use docwharf_base::net::trouble::{Cause, Trouble};
 use docwharf_agent::store::StoreError;
-use docwharf_agent::store::asked::{Allowance, Asked, Ledger, Wait};
-use docwharf_agent::sync::act::Means;
+use docwharf_agent::store::api_state::{RateLimit, ApiStateDirectory, Ledger, Wait};
+use docwharf_agent::sync::system::SyncContext;
 use docwharf_agent::sync::{ApiSource, SyncError};
 
 use super::Failure;
 
-/// "5 requests per minute per organization"
-const PREVIEWS: Allowance = Allowance { requests: 5, window: Duration::from_mins(1) };
-/// "100 requests per organization per hour, shared across all analytics endpoints"
-const ANALYTICS: Allowance = Allowance { requests: 100, window: Duration::from_hours(1) };
+/// The API's limit for previews: "5 requests per minute per organization".
+const PREVIEWS: RateLimit = RateLimit { requests: 5, window: Duration::from_mins(1) };
+/// The API's limit for analytics: "100 requests per organization per hour, shared across all analytics endpoints".
+const ANALYTICS: RateLimit = RateLimit { requests: 100, window: Duration::from_hours(1) };
 
-/// A budget of a minute may be closed for a little more than one.
+/// Tolerance of the longest wait: a budget of a minute may be closed for a little more than a minute.
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Calls the API with patience.
+/// Calls the management API with retries and, if wanted, within budgets and a deadline.
 pub(super) struct Caller<'a> {
     pub(super) config: &'a Config,
-    pub(super) means: &'a Means,
+    pub(super) means: &'a SyncContext,
     pub(super) http: reqwest::Client,
     pub(super) api: Api,
     pub(super) source: &'a ApiSource,
     budgets: Option<Budgets>,
-    /// When nobody waits any more.
+    /// The time at which the command stops waiting; none if it has no deadline.
     pub(super) deadline: Option<Instant>,
 }
 
-/// Where requests are counted.
+/// The budgets of requests: in the store, which all processes share, or of this process alone.
 struct Budgets {
-    /// None where the store cannot be written to: then this process counts its own.
-    asked: Option<Asked>,
+    /// The budgets in the store; `None` if it cannot be written to. Then `own` counts.
+    asked: Option<ApiStateDirectory>,
     own: RefCell<Ledger>,
-    /// Whether the store has failed since.
+    /// Whether writing to the store has failed since then. Then `own` counts.
     is_cut_off: Cell<bool>,
-    /// Whether to wait until there is one.
+    /// Whether to wait until a request is free, instead of failing.
     waits: bool,
 }
 
 impl<'a> Caller<'a> {
-    /// `verb` is what needs it, for messages.
-    pub(super) fn new(config: &'a Config, means: &'a Means, verb: &str) -> Result<Caller<'a>, Failure> {
+    /// Creates a caller without budgets. `verb` names the command in messages.
+    pub(super) fn new(config: &'a Config, means: &'a SyncContext, verb: &str) -> Result<Caller<'a>, Failure> {
         let none = || Failure::Usage(format!("{verb} needs [api] with baseUrl and domain; see `docwharf config init`"));
         let source = config.intent.api.as_ref().ok_or_else(none)?;
         let network = &config.intent.network;
-        let key = source.key.read()?;
+        let key = source.api_key.read()?;
         let http = client(network).map_err(SyncError::from)?;
         let api = Api::new(http.clone(), source.base.clone(), key, network.call, network.redirects);
         Ok(Caller { config, means, http, api, source, budgets: None, deadline: None })
     }
 
-    /// The same, within the budgets of the API; `waits` says whether to wait for them.
-    pub(super) fn budgeted(config: &'a Config, means: &'a Means, verb: &str, waits: bool) -> Result<Self, Failure> {
+    /// Creates a caller within the budgets of the API. `waits` says whether to wait for a free request or to fail.
+    pub(super) fn budgeted(config: &'a Config, means: &'a SyncContext, verb: &str, waits: bool) -> Result<Self, Failure> {
         let caller = Caller::new(config, means, verb)?;
-        let asked = match Asked::open(&config.store) {
+        let asked = match ApiStateDirectory::open(&config.store) {
             Ok(asked) => Some(asked),
             Err(error) => {
                 tell_alone(&error);
@@ -81,43 +81,43 @@ impl<'a> Caller<'a> {
         })
     }
 
-    /// What outlives this command, if the store can be written to.
-    pub(super) fn asked(&self) -> Option<&Asked> {
+    /// Returns the folder of budgets and interrupted readings in the store, if it can be written to.
+    pub(super) fn asked(&self) -> Option<&ApiStateDirectory> {
         self.budgets.as_ref()?.asked.as_ref()
     }
 
-    /// The project that previews and analytics are of.
+    /// Returns the configured project id, which previews and analytics need.
     pub(super) fn project(&self, verb: &str) -> Result<&'a str, Failure> {
         let none =
             || Failure::Usage(format!("{verb} needs api.projectId; copy it from the dashboard's page of API keys"));
         self.source.project.as_deref().ok_or_else(none)
     }
 
-    /// Waits, but not beyond the deadline.
+    /// Sleeps, but not beyond the deadline.
     pub(super) fn pause(&self, pause: Duration) -> Result<(), Failure> {
         let pause =
             self.deadline.map_or(pause, |deadline| pause.min(deadline.saturating_duration_since(Instant::now())));
         Ok(self.means.wait_for(async { tokio::time::sleep(pause).await })?)
     }
 
-    /// Waits for an answer, but not beyond the deadline.
+    /// Waits for the response to a call, but not beyond the deadline.
     pub(super) fn answer<T>(
         &self,
         call: impl Future<Output = Result<T, Trouble>>,
     ) -> Result<Result<T, Trouble>, SyncError> {
         let Some(deadline) = self.deadline else { return self.means.wait_for(call) };
-        let late = || Trouble::new(Cause::Lost, "no answer in the time that was given");
-        // Made inside, because a timer wants its runtime from the start.
+        let late = || Trouble::new(Cause::Lost, "no response before the deadline");
+        // Created inside the future: a timer must be created within its runtime.
         let timed = async { tokio::time::timeout_at(deadline.into(), call).await };
         Ok(self.means.wait_for(timed)?.unwrap_or_else(|_| Err(late())))
     }
 
-    /// Whether nobody waits any more.
+    /// Returns whether the deadline has passed.
     pub(super) fn is_late(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Asks until there is a good answer, or none can be expected.
+    /// Repeats a call until it succeeds, until no retry can help, or until the deadline has passed.
     pub(super) fn persist<T>(
         &self,
         ask: Ask,
@@ -143,7 +143,8 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Takes a request out of its budget, if it has one, waiting until there is one; gives when it was taken.
+    /// Takes one request from the budget of a call, if it has one, and waits until one is free. Returns when it was taken,
+    /// in milliseconds since 1970.
     fn take(&self, ask: Ask) -> Result<Option<i64>, Failure> {
         let (Some(budgets), Some((allowance, name))) = (&self.budgets, budget_of(ask)) else { return Ok(None) };
         let mut is_told = false;
@@ -158,9 +159,9 @@ impl<'a> Caller<'a> {
                 }
                 Err(Wait::Closed(wait)) => (wait, format!("the API has asked to be left alone with {name}"), true),
             };
-            // Up, so that nobody comes a moment too early.
+            // Rounded up: a retry after the time that is shown must not come too early.
             let seconds = Duration::from_secs(wait.as_millis().div_ceil(1000) as u64);
-            // What the API asks for is waited for as long as anything that it asks for.
+            // A pause that the API demands is waited for no longer than any other `Retry-After`.
             let is_long = is_closed && wait > PATIENCE + SLACK;
             if is_long || !budgets.waits {
                 let wait = show_duration(seconds);
@@ -176,7 +177,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// What came of a request that was taken out of its budget.
+    /// Records in the budget how a request failed: one that was not sent is given back, and `Retry-After` closes the budget.
     fn note(&self, ask: Ask, taken: Option<i64>, trouble: &Trouble) {
         let (Some(then), Some((_, name))) = (taken, budget_of(ask)) else { return };
         match (trouble.cause, trouble.retry_after) {
@@ -189,18 +190,18 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Changes a budget. Where it cannot be kept any more, as on a disk that is full, this command counts its own.
+    /// Changes a budget. If it cannot be stored any more, as on a full disk, this command counts its own requests from then on.
     fn ledger<T>(&self, name: &str, change: impl Fn(&mut Ledger) -> T) -> T {
         let Some(budgets) = &self.budgets else { return change(&mut Ledger::default()) };
         let mut own = budgets.own.borrow_mut();
         if let (Some(asked), false) = (&budgets.asked, budgets.is_cut_off.get()) {
-            // Several APIs may be asked from one store.
+            // One store may be used with several APIs.
             let name = format!("{name} {}", self.source.base.name().trim_end_matches('/'));
             match asked.with(&name, &change) {
                 Ok(result) => return result,
                 Err(error) => {
                     budgets.is_cut_off.set(true);
-                    // What was used is used.
+                    // Requests that the stored budget has counted still count.
                     *own = asked.last(&name);
                     tell_alone(&error);
                 }
@@ -210,8 +211,8 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Tells that requests cannot be counted in the store, and what helps. A user who may not use the store at all is not told: it
-/// is the daemon's, and a verb that asks the API needs no store.
+/// Warns that requests cannot be counted in the store, with advice. A user without access to the store gets no warning: the
+/// store is the daemon's, and a command that calls the API does not need it.
 fn tell_alone(error: &StoreError) {
     let kind = match error {
         StoreError::Io { source, .. } => source.kind(),
@@ -231,11 +232,11 @@ fn tell_alone(error: &StoreError) {
     tracing::warn!("{}; {ALONE}{advice}", Chain(error));
 }
 
-/// What follows where the store cannot be written to.
+/// The consequence of a store that cannot be written to.
 const ALONE: &str = "requests are counted for this command alone";
 
-/// Which budget a call takes from.
-fn budget_of(ask: Ask) -> Option<(Allowance, &'static str)> {
+/// Returns the budget that a call takes from, and its name; none for calls without a budget.
+fn budget_of(ask: Ask) -> Option<(RateLimit, &'static str)> {
     match ask {
         Ask::Preview => Some((PREVIEWS, "previews")),
         Ask::Searches => Some((ANALYTICS, "analytics")),
@@ -243,7 +244,7 @@ fn budget_of(ask: Ask) -> Option<(Allowance, &'static str)> {
     }
 }
 
-/// Milliseconds since 1970.
+/// Returns the current time in milliseconds since 1970.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)

@@ -1,4 +1,4 @@
-//! `docwharf completions SHELL`: a script from the same definitions as the command line itself.
+//! `docwharf completions SHELL`: prints a completion script, made from the same definitions as the command line.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

@@ -1,4 +1,4 @@
-//! `docwharf config check|show|init`
+//! `docwharf config check|show|init`: checks, shows and creates configurations.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -16,20 +16,20 @@ use docwharf_serve::key_pair::KeyPair;
 
 use super::{Context, Failure, print};
 
-/// The keys that a configuration cannot do without: one of these ways to bring versions.
+/// The keys to set first: a configuration needs one of these sources of versions.
 const FIRST_KEYS: &str = "api.baseUrl, api.domain and the key (api.keyFile, or /etc/docwharf/api-key where the systemd unit \
                           hands it over), or staticExport.bundleUrl, or sync.inbox";
 
-/// Every key with its default, as it is shipped.
+/// The example configuration: every key with its default.
 const EXAMPLE: &str = include_str!("../../config.example.toml");
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Tell every mistake, and what is probably not meant
+    /// Report every mistake, and what is probably not intended
     Check(Check),
     /// Show every value in force and where it comes from; secrets are masked
     Show(Show),
-    /// Begin a configuration: every key with its default
+    /// Write a new configuration: every key with its default
     Init(Init),
 }
 
@@ -64,16 +64,16 @@ fn check(context: &Context) -> Result<(), Failure> {
     let mut warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     let intent = &config.intent;
     if let Some(api) = &intent.api {
-        // The key is not needed to read the configuration, but it will be.
-        if let Err(absent) = api.key.read() {
+        // The check itself does not need the key, but a sync does.
+        if let Err(absent) = api.api_key.read() {
             warnings.push(absent.to_string());
         }
-        if api.key.is_too_open() {
-            warnings.push(format!("{} is open to more than owner and group: chmod 0640 it", api.key.name()));
+        if api.api_key.is_too_open() {
+            warnings.push(format!("{} is open to more than owner and group: chmod 0640 it", api.api_key.name()));
         }
     }
     if let Some(tls) = &config.tls {
-        // The same for the certificate.
+        // The check itself does not need the certificate, but serving does.
         match KeyPair::load(&tls.files) {
             Ok(pair) => warnings.extend(pair.date_problem(std::time::SystemTime::now())),
             Err(error) => warnings.push(Chain(&error).to_string()),
@@ -96,7 +96,7 @@ fn show(context: &Context) -> Result<(), Failure> {
     let values = shown(&raw);
     let (mut json, text) = (as_json(&values), as_toml(&values) + &lists_as_toml(&raw));
     json["lists"] = lists_as_json(&raw);
-    // What does not check is not in force.
+    // A configuration with mistakes is not in force, so it is not shown.
     sources.check(raw).map_err(Failure::Config)?;
     context.result(&json, &text)
 }

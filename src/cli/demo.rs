@@ -1,5 +1,5 @@
-//! `docwharf demo`: an origin over a tour of docwharf, and an agent that brings it in through the API, in one process
-//! and one temporary folder.
+//! `docwharf demo`: an origin with a site about docwharf, and an agent that fetches it through the API, in one process and
+//! one temporary folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -14,24 +14,24 @@ use docwharf_base::runtime;
 use crate::config::checked::Sources;
 use crate::config::values::parse_listen;
 use crate::daemon::{self, Hangup, Start};
-use docwharf_origin::source::Source;
+use docwharf_origin::source::ProjectSource;
 use docwharf_origin::{self, Domain, Organization, Origin, Project, Settings};
-use docwharf_site::seal::Effort;
+use docwharf_site::seal::SealOptions;
 
 use super::exit::describe;
 use super::{Context, Failure, PATIENCE};
 
-/// What the demonstration calls its site.
+/// The domain of the demonstration's site.
 const DOMAIN: &str = "docs.example.com";
 
-/// The files of `demo/site/`, as they ship.
+/// Includes files of `demo/site/` with their names.
 macro_rules! site {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_bytes!(concat!("../../demo/site/", $name)))),*]
     };
 }
 
-/// The tour: path and content.
+/// The demonstration's site: path and content of each file.
 const SITE: &[(&str, &[u8])] = site![
     "404.html",
     "assets/berth.svg",
@@ -61,7 +61,7 @@ pub(super) struct Demo {
     /// Where the site is served; port 0 is any free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: String,
-    /// Leave the temporary folder when it ends
+    /// Keep the temporary folder at the end
     #[arg(long)]
     keep: bool,
 }
@@ -75,12 +75,12 @@ impl Demo {
         let dir = folder.path().to_owned();
         lay_out(&dir).map_err(Failure::local(format!("cannot write the demonstration into {}", dir.display())))?;
 
-        let mut settings = Settings::new(Effort::new(context.limits()?));
+        let mut settings = Settings::new(SealOptions::new(context.limits()?));
         settings.key_file = Some((DOMAIN.to_owned(), dir.join("key")));
         let project = Project {
             id: DOMAIN.to_owned(),
             domain: Domain::parse(DOMAIN).map_err(|why| Failure::Usage(why.to_owned()))?,
-            source: Source::Directory(dir.join("site")),
+            source: ProjectSource::Directory(dir.join("site")),
             exports: true,
             previews: false,
         };
@@ -91,7 +91,7 @@ impl Demo {
         let config = dir.join("docwharf.toml");
         fs::write(&config, config_text(&api.to_string(), &listen.to_string()))
             .map_err(Failure::local(format!("cannot write {}", config.display())))?;
-        // The environment is for the real agent, not for this one.
+        // Environment variables configure a real agent, not this one.
         let sources = Sources { flag: Some(config.clone()), bare: true, had_file: true, ..Sources::default() };
         let checked = sources.load().map_err(Failure::Config)?;
         let sockets = daemon::bind(&checked.listen)?;
@@ -105,7 +105,7 @@ impl Demo {
             Start { sources, config: checked, patience: PATIENCE, hangup: Hangup::Stop, describe },
         );
         stop.send_replace(true);
-        // It has nothing to say that the agent has not said.
+        // The thread has logged its own error; the agent's result decides the exit code.
         let _ = serving.join();
         origin.close();
         Ok(result?)
@@ -126,7 +126,7 @@ impl Demo {
     }
 }
 
-/// Site, key and nothing else.
+/// Writes the site and a random key into `dir`.
 fn lay_out(dir: &Path) -> std::io::Result<()> {
     for (name, content) in SITE {
         let path = dir.join("site").join(name);

@@ -1,4 +1,4 @@
-//! `docwharf diff A B`: what differs between two versions. Read without a lock, from their indexes alone.
+//! `docwharf diff A B`: compares two versions. It takes no lock and reads only their indexes.
 
 use std::fmt::Write;
 
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use docwharf_base::chain::{Name, OneLine};
 use docwharf_base::model::units::show_size;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::diff::{Change, Changes, Diff, diff};
-use docwharf_site::index::Index;
-use docwharf_agent::store::Store;
-use docwharf_agent::store::record::Record;
-use docwharf_agent::sync::Intent;
+use docwharf_site::diff::{FileChange, FileChanges, VersionDiff, compare_versions};
+use docwharf_site::index::ImageIndex;
+use docwharf_agent::store::VersionStore;
+use docwharf_agent::store::record::StoreRecord;
+use docwharf_agent::sync::SyncIntent;
 use docwharf_agent::sync::open;
-use docwharf_agent::sync::staged::staged;
+use docwharf_agent::sync::waiting::staged;
 
 use super::{Context, Failure, print};
 
-/// Paths of one kind that are shown without `--all`.
+/// Number of paths of each kind shown without `--all`.
 const SHOWN: usize = 20;
 
 #[derive(Debug, Args)]
@@ -26,10 +26,10 @@ pub(super) struct DiffCommand {
     /// A label, 8 or more digits of an id, or `active`, `previous`, `newest`; default: the active version
     #[arg(value_name = "A")]
     from: Option<String>,
-    /// The same; default: the version that waits to become active, else the newest
+    /// As A; default: the version that waits for activation, else the newest
     #[arg(value_name = "B")]
     to: Option<String>,
-    /// Print every path, not only the first of each kind
+    /// Print every path, not only the first 20 of each kind
     #[arg(long)]
     all: bool,
     /// Print a table and lists for a comment on a pull request
@@ -39,7 +39,7 @@ pub(super) struct DiffCommand {
 
 impl DiffCommand {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let store = Store::at(&context.store()?);
+        let store = VersionStore::at(&context.store()?);
         let config = context.config().ok();
         let record = store.record()?;
         let intent = config.as_ref().map(|config| &config.intent);
@@ -61,8 +61,8 @@ impl DiffCommand {
     }
 }
 
-/// The version that a name stands for. A label wins over the words, as it does over the digits of an id.
-pub(super) fn named(store: &Store, record: &Record, name: &str) -> Result<VersionId, Failure> {
+/// Finds the version that a name stands for. A label takes precedence over the words, and over the digits of an id.
+pub(super) fn named(store: &VersionStore, record: &StoreRecord, name: &str) -> Result<VersionId, Failure> {
     let word = match name {
         _ if record.labels.contains_key(name) => None,
         "active" => Some(record.active),
@@ -79,29 +79,29 @@ pub(super) fn named(store: &Store, record: &Record, name: &str) -> Result<Versio
     }
 }
 
-fn newest(store: &Store, record: &Record, intent: Option<&Intent>) -> Result<VersionId, Failure> {
+fn newest(store: &VersionStore, record: &StoreRecord, intent: Option<&SyncIntent>) -> Result<VersionId, Failure> {
     match staged(record, intent) {
         Some(staged) => Ok(staged.version),
         None => named(store, record, "newest"),
     }
 }
 
-/// What differs between two versions of the store.
-pub(super) fn between(store: &Store, from: VersionId, to: VersionId) -> Result<Diff, Failure> {
-    Ok(diff(&index(store, from)?, &index(store, to)?))
+/// Compares two versions of the store.
+pub(super) fn between(store: &VersionStore, from: VersionId, to: VersionId) -> Result<VersionDiff, Failure> {
+    Ok(compare_versions(&index(store, from)?, &index(store, to)?))
 }
 
-/// The index of a version; without one there is nothing to compare.
-pub(super) fn index(store: &Store, id: VersionId) -> Result<Index, Failure> {
+/// Opens the index of a version, which a comparison needs.
+pub(super) fn index(store: &VersionStore, id: VersionId) -> Result<ImageIndex, Failure> {
     let short = id.short();
     open::index(store, id).map_err(Failure::local(format!(
         "cannot read the index of version {short}, which `docwharf import` of its bundle makes again"
     )))
 }
 
-/// What there is to say in three lines, each beginning with a word of at most six letters in a column of `width`.
-pub(super) fn summary(diff: &Diff, width: usize) -> String {
-    let line = |name: &str, changes: &Changes| {
+/// Summarizes the changes in three lines. Each begins with a word of at most six letters, padded to `width` columns.
+pub(super) fn summary(diff: &VersionDiff, width: usize) -> String {
+    let line = |name: &str, changes: &FileChanges| {
         let what = if changes.is_empty() {
             "no change".to_owned()
         } else {
@@ -115,7 +115,7 @@ pub(super) fn summary(diff: &Diff, width: usize) -> String {
     let by = if after == before { String::new() } else { format!(" ({sign}{})", show_size(after.abs_diff(before))) };
     format!(
         "{}{}{:width$}{} → {}{by}\n",
-        line("pages", &diff.pages),
+        line("pages", &diff.count_pages),
         line("others", &diff.files),
         "size",
         show_size(before),
@@ -123,19 +123,19 @@ pub(super) fn summary(diff: &Diff, width: usize) -> String {
     )
 }
 
-/// The kinds of changes by the names that people and programs see.
-fn kinds(diff: &Diff) -> [(&'static str, &'static str, &Vec<Change>); 6] {
+/// Returns the changes by kind, with the names that text and Markdown show.
+fn kinds(diff: &VersionDiff) -> [(&'static str, &'static str, &Vec<FileChange>); 6] {
     [
-        ("pages", "added", &diff.pages.added),
-        ("pages", "removed", &diff.pages.removed),
-        ("pages", "changed", &diff.pages.changed),
+        ("pages", "added", &diff.count_pages.added),
+        ("pages", "removed", &diff.count_pages.removed),
+        ("pages", "changed", &diff.count_pages.changed),
         ("other files", "added", &diff.files.added),
         ("other files", "removed", &diff.files.removed),
         ("other files", "changed", &diff.files.changed),
     ]
 }
 
-fn sizes(change: &Change) -> String {
+fn sizes(change: &FileChange) -> String {
     match (change.before, change.after) {
         (Some(before), Some(after)) if show_size(before) != show_size(after) => {
             format!("{} → {}", show_size(before), show_size(after))
@@ -144,7 +144,7 @@ fn sizes(change: &Change) -> String {
     }
 }
 
-fn as_text(from: VersionId, to: VersionId, diff: &Diff, most: usize) -> String {
+fn as_text(from: VersionId, to: VersionId, diff: &VersionDiff, most: usize) -> String {
     let mut text = format!("from    {}\nto      {}\n{}", from.short(), to.short(), summary(diff, 8));
     for (sort, kind, changes) in kinds(diff) {
         if changes.is_empty() {
@@ -161,9 +161,9 @@ fn as_text(from: VersionId, to: VersionId, diff: &Diff, most: usize) -> String {
     text
 }
 
-/// The counts of what differs.
-pub(super) fn counts(diff: &Diff) -> Value {
-    let of = |changes: &Changes| {
+/// Returns the numbers of changes as JSON.
+pub(super) fn counts(diff: &VersionDiff) -> Value {
+    let of = |changes: &FileChanges| {
         json!({
             "before": changes.before, "after": changes.after,
             "added": changes.added.len(), "removed": changes.removed.len(), "changed": changes.changed.len(),
@@ -171,18 +171,18 @@ pub(super) fn counts(diff: &Diff) -> Value {
     };
     json!({
         "equal": diff.is_empty(),
-        "pages": of(&diff.pages),
+        "pages": of(&diff.count_pages),
         "files": of(&diff.files),
         "bytes": { "before": diff.bytes.0, "after": diff.bytes.1 },
     })
 }
 
-fn as_json(from: VersionId, to: VersionId, diff: &Diff) -> Value {
-    let list = |changes: &Vec<Change>| -> Vec<Value> {
-        let of = |change: &Change| json!({ "path": path(change), "before": change.before, "after": change.after });
+fn as_json(from: VersionId, to: VersionId, diff: &VersionDiff) -> Value {
+    let list = |changes: &Vec<FileChange>| -> Vec<Value> {
+        let of = |change: &FileChange| json!({ "path": path(change), "before": change.before, "after": change.after });
         changes.iter().map(of).collect()
     };
-    let of = |changes: &Changes| {
+    let of = |changes: &FileChanges| {
         json!({
             "before": changes.before, "after": changes.after,
             "added": list(&changes.added), "removed": list(&changes.removed), "changed": list(&changes.changed),
@@ -193,24 +193,24 @@ fn as_json(from: VersionId, to: VersionId, diff: &Diff) -> Value {
         "from": from,
         "to": to,
         "equal": diff.is_empty(),
-        "pages": of(&diff.pages),
+        "pages": of(&diff.count_pages),
         "files": of(&diff.files),
         "bytes": { "before": diff.bytes.0, "after": diff.bytes.1 },
     })
 }
 
-/// A path as JSON has it; one that is not UTF-8 with its other bytes escaped.
-fn path(change: &Change) -> String {
+/// Returns a path for JSON; the bytes of one that is not UTF-8 are escaped.
+fn path(change: &FileChange) -> String {
     String::from_utf8(change.path.clone()).unwrap_or_else(|_| bare(&change.path))
 }
 
-/// A name on one line, without quotes around it.
+/// Formats a path on one line, without quotes around it.
 fn bare(path: &[u8]) -> String {
     let quoted = Name(path).to_string();
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
 }
 
-/// Text as code in Markdown: nothing in it means anything, not even backticks.
+/// Formats text as a code span in Markdown (`CommonMark`, section 6.1): nothing in it is markup, not even backticks.
 pub(super) fn code(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
@@ -218,11 +218,11 @@ pub(super) fn code(text: &str) -> String {
     format!("{fence}{space}{text}{space}{fence}")
 }
 
-fn as_markdown(from: VersionId, to: VersionId, diff: &Diff, most: usize) -> String {
+fn as_markdown(from: VersionId, to: VersionId, diff: &VersionDiff, most: usize) -> String {
     let (before, after) = diff.bytes;
     let mut text = format!("### {} → {}\n\n", code(&from.short()), code(&to.short()));
     text.push_str("| | before | after | added | removed | changed |\n|---|---:|---:|---:|---:|---:|\n");
-    for (name, changes) in [("pages", &diff.pages), ("other files", &diff.files)] {
+    for (name, changes) in [("pages", &diff.count_pages), ("other files", &diff.files)] {
         let (added, removed, changed) = (changes.added.len(), changes.removed.len(), changes.changed.len());
         let _ = writeln!(text, "| {name} | {} | {} | {added} | {removed} | {changed} |", changes.before, changes.after);
     }
@@ -243,7 +243,7 @@ fn as_markdown(from: VersionId, to: VersionId, diff: &Diff, most: usize) -> Stri
     text
 }
 
-/// A label or source for people, on one line.
+/// Formats a label or source on one line.
 pub(super) fn one_line(text: &str) -> String {
     OneLine(text).to_string()
 }

@@ -1,4 +1,4 @@
-//! `docwharf doctor`
+//! `docwharf doctor`: runs the checks of [`crate::doctor`] and prints them.
 
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
@@ -13,7 +13,7 @@ use super::{Context, Failure, wants_colour};
 
 #[derive(Debug, Args)]
 pub(super) struct Doctor {
-    /// Leave out whatever touches the network
+    /// Skip the checks that use the network
     #[arg(long)]
     offline: bool,
 }
@@ -23,7 +23,7 @@ impl Doctor {
         let runtime = runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(1));
         let runtime = runtime.map_err(Failure::local("cannot start"))?;
         let checks = examine(&context.sources(), self.offline, runtime.handle());
-        // A name that is still being looked up must not keep us.
+        // A name lookup that is still running must not delay the end of the command.
         runtime.shutdown_background();
         let of = |verdict| checks.iter().filter(|check| check.status == verdict).count() as u64;
         let (errors, warnings) = (of(Verdict::Error), of(Verdict::Warning));
@@ -33,7 +33,7 @@ impl Doctor {
     }
 }
 
-/// A line a check, and below it what to do.
+/// Formats one line for each check, with its advice below it.
 fn table(checks: &[Check], coloured: bool) -> String {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! From an error to a line and an exit code.
+//! Maps an error to its message, its advice and its exit code.
 
 use std::fmt;
 use std::io;
@@ -18,20 +18,20 @@ use docwharf_serve::key_pair::KeyPairError;
 use docwharf_agent::store::StoreError;
 use docwharf_agent::sync::SyncError;
 
-/// Why a command ends with another code than 0.
+/// The reason why a command ends with another exit code than 0.
 #[derive(Debug)]
 pub enum Failure {
-    /// Nothing was asked for: the help.
+    /// No subcommand was given. The text is the help.
     Help(String),
-    /// The command line is wrong.
+    /// The command line is invalid.
     Usage(String),
-    /// The configuration is.
+    /// The configuration is invalid.
     Config(Vec<Problem>),
-    /// There is nothing to sync from, in these words.
+    /// There is no source to sync from. The text is the message.
     NoSource(String),
-    /// Proving or sealing failed.
+    /// Verifying or sealing a bundle failed.
     Seal(SealError),
-    /// The store failed.
+    /// An operation of the store failed.
     Store(StoreError),
     /// A sync failed.
     Sync(SyncError),
@@ -39,56 +39,56 @@ pub enum Failure {
     Daemon(DaemonError),
     /// The management API cannot be served.
     Origin(OriginError),
-    /// The daemon did not do it, for a reason of its own.
+    /// The daemon, or its encoder process, failed to carry out a command.
     Remote {
         /// The exit code.
         code: u8,
-        /// The line.
+        /// The message.
         message: String,
     },
     /// The daemon is not alive, or has nothing to serve.
     Unhealthy(String),
-    /// Something stored is not what it was.
+    /// A stored version is damaged or missing.
     Damage(String),
-    /// What is active could not be published.
+    /// The active version could not be published.
     Publish(PublishError),
     /// The bundle is sealed but not active, for this reason.
     NotActive(String),
-    /// The API may not be asked now.
+    /// The API gives no result now: a budget is used up, a deadline has passed, or a response lacks a field.
     Unavailable(String),
-    /// The API's pages never end.
+    /// The API's pages of results never end.
     GoesRound(String),
     /// A preview failed, for this reason.
     Preview(String),
     /// A file or folder on this machine cannot be used.
     Local {
-        /// What was being done: "cannot write x".
+        /// The operation that failed: "cannot write x".
         doing: String,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// What was being read changed meanwhile.
+    /// The input changed while it was read, or something happened that only a bug explains.
     Changed(String),
-    /// What was looked for was found; what it is was printed.
+    /// A check found something and has printed it. There is no message.
     Found,
     /// The result cannot be printed.
     Output(io::Error),
-    /// A signal ended it: this one.
+    /// The signal with this number ended the command.
     Signal(u8),
 }
 
 impl Failure {
-    /// Wraps an I/O error with what was being done.
+    /// Returns a function that wraps an I/O error with the operation that failed.
     pub fn local(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
         move |source| Failure::Local { doing: doing.into(), source }
     }
 
-    /// The documented exit code.
+    /// Returns the documented exit code.
     pub fn code(&self) -> ExitCode {
         ExitCode::from(self.number())
     }
 
-    /// What is printed for programs: `{"schemaVersion": 1, "error": {"exit", "message", "nextStep"}}`.
+    /// Returns the failure for programs: `{"schemaVersion": 1, "error": {"exit", "message", "nextStep"}}`.
     pub fn json(&self) -> Value {
         let text = self.to_string();
         let lines = text.lines().map(|line| line.strip_prefix("docwharf: ").unwrap_or(line));
@@ -99,7 +99,7 @@ impl Failure {
         })
     }
 
-    /// What to do about it: for this cause, or else for this kind of failure.
+    /// Returns advice: for the cause if there is any, otherwise for the kind of failure.
     fn next_step(&self) -> String {
         let specific = match self {
             Failure::Sync(SyncError::Upstream { call, trouble, .. }) => call.hint(trouble),
@@ -129,7 +129,7 @@ impl Failure {
             }
             Failure::Config(_) => "correct the configuration; docwharf config check lists what is wrong with it",
             Failure::NoSource(_) => "set staticExport.bundleUrl or [api], or import a bundle",
-            Failure::Unhealthy(_) => "docwharf status tells how the daemon is, docwharf run starts one",
+            Failure::Unhealthy(_) => "docwharf status shows the state of the daemon, docwharf run starts one",
             Failure::Damage(_) => "import the bundle again, or let the next sync bring it",
             Failure::Changed(_) => "run the command again when nothing writes there",
             Failure::Preview(_) => "correct what the build's log names, then deploy the preview again",
@@ -180,14 +180,14 @@ impl Failure {
 fn seal_code(error: &SealError) -> u8 {
     match error {
         SealError::Refused { .. } => 5,
-        // A wrong path is a wrong argument; a right one that cannot be read is this machine's fault.
+        // A path that does not exist is a wrong argument; one that cannot be read is a fault of this machine.
         SealError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => 2,
         SealError::Read { .. } | SealError::Write { .. } => 8,
     }
 }
 
-/// What a configuration points at and cannot be used is a mistake in it; a file that is there and may not be read is this
-/// machine's fault.
+/// Returns the exit code for an unusable certificate or key. That is a mistake in the configuration (2), except for a file
+/// that may not be read, which is a fault of this machine (8).
 fn pair_code(error: &KeyPairError) -> u8 {
     match error {
         KeyPairError::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 8,
@@ -211,7 +211,7 @@ fn store_code(error: &StoreError) -> u8 {
 
 fn sync_code(error: &SyncError) -> u8 {
     match error {
-        // Of the addresses of these two calls only the project's id is ours to say: another try would find as little.
+        // Only the project id in the URLs of these two calls is configured: 404 means that it is wrong. A retry cannot help.
         SyncError::Missing { .. }
         | SyncError::IsFolder { .. }
         | SyncError::Absent(_)
@@ -226,7 +226,7 @@ fn sync_code(error: &SyncError) -> u8 {
         SyncError::Download { signed, trouble, renewable, .. } => match trouble.cause {
             Cause::Disk => 8,
             Cause::TooLarge => 5,
-            // A signed link that is refused has run out; a plain one is refused.
+            // A refused signed link has expired; a refused plain link means that access is denied.
             Cause::Status(401 | 403) if !*renewable && !*signed && trouble.code().is_none() => 3,
             _ => 4,
         },
@@ -257,12 +257,12 @@ fn origin_code(error: &OriginError) -> u8 {
     }
 }
 
-/// What the daemon answers over its control socket when a verb fails.
+/// Returns the exit code and the message that the daemon sends over its control socket when a command fails.
 pub(super) fn describe(error: &SyncError) -> (u8, String) {
     (sync_code(error), format!("{}{}", Chain(error), hint(error)))
 }
 
-/// What the API's answer means.
+/// Returns the exit code for a failed API call.
 fn trouble_code(trouble: &Trouble) -> u8 {
     match trouble.cause {
         Cause::Status(400 | 422) => 2,
@@ -271,7 +271,7 @@ fn trouble_code(trouble: &Trouble) -> u8 {
     }
 }
 
-/// What a person can do about a cause that only says what is so.
+/// Returns advice for an I/O error or a refused port in the chain of causes. It begins with "; ", or is empty.
 fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -300,7 +300,7 @@ fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
     ""
 }
 
-/// The whole chain on one line, with a hint at its end.
+/// Writes the chain of errors on one line, and the advice behind it.
 fn line(f: &mut fmt::Formatter<'_>, error: &(dyn std::error::Error + 'static)) -> fmt::Result {
     write!(f, "docwharf: {}{}", Chain(error), hint(error))
 }
@@ -538,7 +538,7 @@ mod tests {
             (Cause::Unreadable, 4),
             (Cause::Redirected, 4),
         ];
-        // What is not there is a wrong id of a project where nothing else in the address is ours to say.
+        // 404 means a wrong project id for the calls whose URL contains nothing else that is configured.
         for (call, absent) in [
             (Ask::Start, 4),
             (Ask::Poll, 4),
@@ -626,7 +626,7 @@ mod tests {
             (ReadOnlyFilesystem, "; it is mounted read-only"),
         ] {
             assert!(hint(&io(kind)).starts_with(says), "{kind:?}");
-            // However far below it lies.
+            // Also from deeper in the chain of causes.
             let error = StoreError::Io { doing: "write", path: path(), source: io(kind) };
             assert!(hint(&SyncError::Store(error)).starts_with(says), "{kind:?}");
         }

@@ -1,4 +1,4 @@
-//! `docwharf export start|status|link|download`: the steps of a sync, one by one, by hand. The store is not touched.
+//! `docwharf export start|status|link|download`: runs the API steps of a sync one by one. The store is not touched.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,8 +20,8 @@ use docwharf_base::net::retry::{Attempts, Call};
 use docwharf_base::net::trouble::{Cause, Trouble};
 use docwharf_agent::store::space::free_bytes;
 use docwharf_agent::sync::SyncError;
-use docwharf_agent::sync::act::Means;
-use docwharf_agent::sync::error::{FRESH_LINKS, is_dead_link};
+use docwharf_agent::sync::system::SyncContext;
+use docwharf_agent::sync::error::{MAX_LINKS, is_dead_link};
 
 use super::attend::attended;
 use super::caller::Caller;
@@ -31,7 +31,7 @@ use super::{Context, Failure};
 pub(super) enum Export {
     /// Start an export job; prints its id
     Start(Start),
-    /// Show how far a job is
+    /// Show the state of a job
     Status(Status),
     /// Print a fresh link to a completed job's bundle: a secret until it expires
     Link(JobArg),
@@ -83,7 +83,7 @@ impl Export {
                     "schemaVersion": 1, "bundleUrl": link.url.expose().as_str(),
                     "sizeBytes": link.size, "expiresAt": link.expires_at,
                 });
-                // The link is what was asked for: the one place where it is shown.
+                // The link is the result of this command. Every other output masks it.
                 context.result(&json, &format!("{}\n", link.url.expose()))
             }
             Export::Download(download) => download.run(context, config),
@@ -126,11 +126,11 @@ impl DownloadArgs {
     }
 }
 
-/// The calls of the export job.
+/// The API calls for an export job.
 struct Jobs<'a>(Caller<'a>);
 
 impl<'a> Jobs<'a> {
-    fn new(config: &'a Config, means: &'a Means) -> Result<Jobs<'a>, Failure> {
+    fn new(config: &'a Config, means: &'a SyncContext) -> Result<Jobs<'a>, Failure> {
         Caller::new(config, means, "export").map(Jobs)
     }
 
@@ -171,7 +171,8 @@ impl<'a> Jobs<'a> {
         self.0.persist(Ask::Link, &doing, || self.0.means.wait_for(self.0.api.link(id)))
     }
 
-    /// Downloads beside the target and renames: it is there whole or not at all.
+    /// Downloads into a folder beside the target and renames: the target exists complete or not at all. Returns its path
+    /// and its bytes.
     fn download(&self, id: &str, output: Option<&Path>) -> Result<(PathBuf, u64), Failure> {
         let mut link = self.link(id)?;
         let target = match output {
@@ -204,7 +205,7 @@ impl<'a> Jobs<'a> {
                 );
                 Err(Trouble::new(Cause::Disk, what))
             }
-            // What cannot be told beforehand is told by writing.
+            // If the free space is unknown, only writing shows whether it is enough.
             _ => Ok(()),
         };
         let mut attempts = Attempts::default();
@@ -225,7 +226,7 @@ impl<'a> Jobs<'a> {
                 attempts.reset();
                 links = 1;
             }
-            if is_dead_link(&trouble) && links < FRESH_LINKS {
+            if is_dead_link(&trouble) && links < MAX_LINKS {
                 if links > 1 {
                     self.0.pause(backoff::step(links - 1, backoff::random()))?;
                 }
@@ -249,7 +250,7 @@ impl<'a> Jobs<'a> {
     }
 }
 
-/// The last segment of the link's path, if it can be a file's name.
+/// Returns the last segment of the link's path if that is a plain file name, otherwise `bundle`.
 fn file_name(link: &Link) -> String {
     let last = link.url.expose().path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);

@@ -1,9 +1,9 @@
-//! Commands that people try under the names that other programs give them. What changes the site that is served is never
-//! suggested for a name that is only similar: `docwharf validate` must not lead to `activate`.
+//! Suggestions for unknown commands, for example for the names that other programs use. A command that changes the served
+//! site is never suggested only because its name is similar: `docwharf validate` must not lead to `activate`.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// A name that is tried, and the command that does what is meant.
+/// Names of commands that users try, each with the command that does the same.
 const MEANT: &[(&str, &str)] = &[
     ("check", "docwharf config check"),
     ("disable", "systemctl disable --now docwharf"),
@@ -24,11 +24,11 @@ const MEANT: &[(&str, &str)] = &[
     ("verify", "docwharf bundle verify FILE, or docwharf store verify"),
 ];
 
-/// Commands that change which version is served, or what is kept. `run` does, by its first sync.
+/// Commands that change which version is active, or which versions are kept. `run` does so by its first sync.
 const CHANGING: &[&str] = &["activate", "gc", "hold", "import", "release", "rollback", "run", "sync"];
 
-/// What to say about a command that does not exist; none if the mistake is another one, or nothing better is known than
-/// what clap says.
+/// Returns the message for an unknown command, with a suggestion; `None` if the error is another one or does not contain
+/// the command's name.
 pub(super) fn unknown_command(mistake: &clap::Error) -> Option<String> {
     if mistake.kind() != ErrorKind::InvalidSubcommand {
         return None;
@@ -42,7 +42,7 @@ pub(super) fn unknown_command(mistake: &clap::Error) -> Option<String> {
     let above = command_above(mistake);
     let is_top = above == PROGRAM;
     let meant = MEANT.iter().find(|(name, _)| is_top && name == tried).map(|(_, command)| (*command).to_owned());
-    // clap has the most similar one last.
+    // clap lists the most similar name last.
     let similar = similar.into_iter().rev().find(|name| !is_top || !CHANGING.contains(name));
     let next = match meant.or_else(|| similar.map(|name| format!("{above} {name}"))) {
         Some(command) => format!("did you mean {command}?"),
@@ -51,11 +51,11 @@ pub(super) fn unknown_command(mistake: &clap::Error) -> Option<String> {
     Some(format!("there is no command '{tried}'; {next}"))
 }
 
-/// The name of the program, as usage lines begin with it.
+/// The name of the program, with which usage lines begin.
 const PROGRAM: &str = "docwharf";
 
-/// The command below which an unknown one was looked for: `docwharf origin key` for `docwharf origin key revke`. It is what
-/// the usage line of the error names before its first placeholder.
+/// Returns the command whose subcommand is unknown: `docwharf origin key` for `docwharf origin key revke`. The usage line
+/// of the error names it before its first placeholder.
 fn command_above(mistake: &clap::Error) -> String {
     let Some(ContextValue::StyledStr(usage)) = mistake.get(ContextKind::Usage) else { return PROGRAM.to_owned() };
     let usage = usage.to_string();

@@ -1,4 +1,4 @@
-//! `docwharf health`: whether the daemon on this store is alive and ready, for a container's HEALTHCHECK.
+//! `docwharf health`: checks whether the daemon on this store is alive and ready, for a container's HEALTHCHECK.
 
 use clap::Args;
 use http::StatusCode;
@@ -11,7 +11,7 @@ use super::{Context, Failure};
 
 #[derive(Debug, Args)]
 pub(super) struct Health {
-    /// Only whether it is alive, though it may have no version to serve yet
+    /// Check only that it is alive; it may have no version to serve yet
     #[arg(long)]
     live: bool,
 }
@@ -23,7 +23,7 @@ impl Health {
         let admin = config.and_then(|config| config.admin.first().copied());
         let asked = async |path: &str| match (Daemon::of(&store).await, admin) {
             (Some(daemon), _) => daemon.get(path).await,
-            // Another user may look, too, where a listener says so.
+            // Another user may not use the control socket, but may use the admin listener.
             (None, Some(address)) => get_at(address, path).await,
             (None, None) => Err(std::io::ErrorKind::NotConnected.into()),
         };
@@ -35,7 +35,7 @@ impl Health {
                 None => sick(format!("does not answer: {error}; `docwharf run` starts it")),
             })?;
             if status != StatusCode::OK {
-                return Err(sick(format!("is not well: {}", String::from_utf8_lossy(&body).trim())));
+                return Err(sick(format!("is unhealthy: {}", String::from_utf8_lossy(&body).trim())));
             }
         }
         let result = if self.live { "live" } else { "ready" };

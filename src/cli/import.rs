@@ -1,4 +1,4 @@
-//! `docwharf import FILE|DIR`
+//! `docwharf import FILE|DIR`: imports a bundle, itself or through the daemon that has the store open.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,9 +13,9 @@ use docwharf_base::directory::Directory;
 use docwharf_base::regular;
 use docwharf_base::model::version::VersionLabel;
 use docwharf_site::seal::pack::pack;
-use docwharf_site::seal::{Effort, SealError};
-use docwharf_agent::sync::act::Means;
-use docwharf_agent::sync::settle::{Handed, import};
+use docwharf_site::seal::{SealOptions, SealError};
+use docwharf_agent::sync::system::SyncContext;
+use docwharf_agent::sync::activation::{ImportRequest, import};
 
 use super::attend::attended;
 use super::order::{Hand, hand, order, tell};
@@ -29,7 +29,7 @@ pub(super) struct Import {
     /// Give the version this label
     #[arg(long)]
     label: Option<String>,
-    /// Activate it whatever the gate says; a hold or a pin stays
+    /// Activate it even if the gate refuses it; a hold or a pin stays
     #[arg(long)]
     force: bool,
 }
@@ -41,23 +41,24 @@ impl Import {
         let config = context.config()?;
         let intent = sync::unhurried(&config);
         let source = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone()).display().to_string();
-        // Another server may show what is published.
+        // With `publish`, another server may serve the version: the note about a missing daemon would be wrong.
         let is_published = config.publish.is_some();
         let sources = context.sources();
         let deposited: Arc<Mutex<Option<Deposit>>> = Arc::default();
         let keeps = Arc::clone(&deposited);
         let ended = attended(context, move |means| match hand(&config.store, means)? {
             Hand::Here(writer) => {
-                means.doing.tell("proving the bundle");
+                means.doing.tell("verifying the bundle");
                 let meter = &means.doing.sealing;
                 let (path, who) = (self.path.as_path(), who());
                 let handed =
-                    Handed { path, file: None, source: &source, label: label.as_ref(), who: &who, force: self.force };
+                    ImportRequest { path, file: None, source: &source, label: label.as_ref(), who: &who, force: self.force };
                 let report = import(&writer, &|| intent.clone(), handed, meter)?;
                 Ok((Told::of(&report), published(&sources, &writer), true))
             }
             Hand::Daemon(daemon) => {
-                // Left behind, it would lie there until the next start: it goes, too, when a signal ends us.
+                // Kept outside of this closure, so that the copy is removed after a signal as well. Otherwise it would
+                // stay until the next start of the daemon.
                 let deposit = Deposit::in_store(&config.store)?;
                 let path = deposit.path.clone();
                 *keeps.lock().unwrap_or_else(PoisonError::into_inner) = Some(deposit.clone());
@@ -79,13 +80,14 @@ impl Import {
     }
 }
 
-/// A copy of the bundle where the daemon can read it: what we see it may not, for it may run as another user, with its
-/// own `/tmp` and without `/home`.
+/// A copy of the bundle in the store, where the daemon can read it. The daemon may not see the original: it may run as
+/// another user, with its own `/tmp` and without `/home`.
 #[derive(Debug, Clone)]
 struct Deposit {
-    /// As the daemon knows it.
+    /// The path that is sent to the daemon.
     path: PathBuf,
-    /// The folder is held open and never a link: its owner may be another user than we, who may be root.
+    /// The folder, held open and never opened through a link: its owner may be another user than this process, which may
+    /// be root.
     staging: Directory,
     name: String,
 }
@@ -100,12 +102,12 @@ impl Deposit {
         Ok(Deposit { path: staging.join(&name), staging: opened, name })
     }
 
-    fn fill(&self, from: &Path, effort: &Effort, means: &Means) -> Result<(), Failure> {
+    fn fill(&self, from: &Path, effort: &SealOptions, means: &SyncContext) -> Result<(), Failure> {
         let doing = || format!("cannot copy {} into the store", from.display());
         let unread = |source| SealError::Read { path: from.into(), source };
         if fs::metadata(from).map_err(unread)?.is_dir() {
             means.doing.tell("packing the folder");
-            // Which everybody may read.
+            // `pack` makes the file readable for all users (0644).
             let beside = self.staging.path_of_descriptor().join(&self.name);
             pack(from, &beside, effort, &means.doing.sealing)?;
             return Ok(());
@@ -114,7 +116,7 @@ impl Deposit {
         let mut from = regular::open(from).map_err(unread)?;
         let mut to = self.staging.create_file(&self.name, 0o600).map_err(Failure::local(doing()))?;
         std::io::copy(&mut from, &mut to).map_err(Failure::local(doing()))?;
-        // Whoever the daemon is.
+        // The daemon may run as any user.
         to.set_permissions(fs::Permissions::from_mode(0o644)).map_err(Failure::local(doing()))
     }
 

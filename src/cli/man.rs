@@ -1,4 +1,4 @@
-//! `docwharf man`: pages for `man`, from the same definitions as the command line itself.
+//! `docwharf man`: writes manual pages, made from the same definitions as the command line.
 
 use std::fs;
 use std::io;
@@ -11,12 +11,12 @@ use super::{Cli, Failure, print};
 
 #[derive(Debug, Args)]
 pub(super) struct Man {
-    /// Write a page for every command into this folder, which is made if need be
+    /// Write a page for every command into this folder, which is created if it is missing
     #[arg(long, value_name = "DIR")]
     all: Option<PathBuf>,
 }
 
-/// What each exit code says, as README.md has it too.
+/// The meaning of each exit code. README.md has the same table; a test compares them.
 const EXIT_CODES: &[(&str, &str)] = &[
     ("0", "done, already current, staged as configured, or disabled"),
     (
@@ -48,7 +48,7 @@ const FILES: &[(&str, &str)] = &[
     ),
     ("STORE/versions/ID/site.zip", "a version: a standard ZIP that any tool opens, never changed"),
     ("STORE/history.jsonl", "who did what, when; docwharf history shows it"),
-    ("STORE/control.sock", "orders to the daemon that runs on this store, from its own user and root"),
+    ("STORE/control.sock", "commands for the daemon that runs on this store, from its own user and root"),
 ];
 
 const ENVIRONMENT: &[(&str, &str)] = &[
@@ -82,7 +82,7 @@ impl Man {
     }
 }
 
-/// The page of `command` and those of its subcommands.
+/// Writes the page of `command` and those of its subcommands.
 fn write_all(command: &Command, above: Option<&str>, dir: &Path) -> io::Result<()> {
     let name = name(command);
     fs::write(dir.join(format!("{name}.1")), page(command, above)?)?;
@@ -92,7 +92,7 @@ fn write_all(command: &Command, above: Option<&str>, dir: &Path) -> io::Result<(
     Ok(())
 }
 
-/// `docwharf-bundle-verify`
+/// Returns the name of a command's page, such as `docwharf-bundle-verify`.
 fn name(command: &Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
@@ -128,15 +128,15 @@ fn page(command: &Command, above: Option<&str>) -> io::Result<String> {
     more.to_writer(&mut out)?;
     let title = name(command).to_uppercase();
     let version = env!("CARGO_PKG_VERSION");
-    // The date stays empty: the library leaves such a field out, which moves the others.
+    // The library omits an empty date, which shifts the fields behind it. So the header is written here.
     let head = format!("{APOSTROPHE}.TH \"{title}\" \"1\" \"\" \"docwharf {version}\" \"docwharf manual\"\n");
     Ok(head + &marked(&String::from_utf8_lossy(&out).replace(APOSTROPHE, "")))
 }
 
-/// What the library puts before each piece; once a page is enough.
+/// The definition that the library writes before each section; a page needs it once.
 const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
-/// Help texts mark names with backticks; a page has bold type for that. Blank lines are for requests to make.
+/// Sets names in backticks in bold type, and removes blank lines, which are requests' work in roff.
 fn marked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n').filter(|line| *line != "\n") {

@@ -1,4 +1,5 @@
-//! The command line: parse, do, print, exit. One file a command.
+//! The command line: parses the arguments, runs the command, prints its result and returns its failure. One file per
+//! command.
 
 mod analytics;
 mod attend;
@@ -52,16 +53,16 @@ use docwharf_base::secret::guard_panics;
 use crate::config::checked::{Config, Sources};
 use crate::config::unit::ServiceUnit;
 use docwharf_base::model::limits::BundleLimits;
-use docwharf_site::seal::Effort;
+use docwharf_site::seal::SealOptions;
 use docwharf_site::lookup::Addresses;
-use docwharf_site::mapping::bound_freed;
+use docwharf_site::mapping::limit_freed_memory;
 
 pub use exit::Failure;
 
-/// How long a writing command waits for another one's lock.
+/// How long a command that writes waits while another process holds the store's lock.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bring in, prove, seal and serve static documentation bundles.
+/// Fetch, verify, seal and serve static documentation bundles
 #[derive(Debug, Parser)]
 #[command(name = "docwharf", version)]
 #[command(
@@ -75,20 +76,20 @@ struct Cli {
     command: Command,
 }
 
-/// What every command understands.
+/// The options of every command.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
 struct Global {
-    /// The configuration file, by default what `$DOCWHARF_CONFIG` names, else `/etc/docwharf/config.toml`
+    /// The configuration file; default: `$DOCWHARF_CONFIG`, else `/etc/docwharf/config.toml`
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Print errors and what was asked for, nothing else
+    /// Print only errors and the requested result
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
-    /// Print more; twice for even more
+    /// Log more; given twice, even more
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
     /// When to use colour
@@ -102,9 +103,9 @@ enum Command {
     Run(run::Run),
     /// Serve an archive or a folder, without a store
     Serve(serve::Serve),
-    /// Bring in what the configuration names, once: export, fetch, prove, activate
+    /// Sync once with the configured source: export, fetch, verify, seal, activate
     Sync(sync::Sync),
-    /// Bring a bundle from a file or folder into the store and activate it
+    /// Import a bundle from a file or folder into the store and activate it
     Import(import::Import),
     /// Show what is served and how the last sync ended
     Status(status::Status),
@@ -112,13 +113,13 @@ enum Command {
     Versions(status::Versions),
     /// Show who did what, and when
     History(status::History),
-    /// Show the version that waits to become active, and what is different in it
+    /// Show the version that waits for activation, and its changes
     Stage(stage::Stage),
-    /// Show what differs between two versions; ends with 1 if something does
+    /// Show the differences between two versions; exit code 1 if there are any
     Diff(diff::DiffCommand),
-    /// Serve this version and hold it
+    /// Activate this version and hold it
     Activate(operate::Activate),
-    /// Serve the version before and hold it
+    /// Activate the previous version and hold it
     Rollback(operate::Rollback),
     /// Stop automatic activation
     Hold(operate::Hold),
@@ -126,48 +127,48 @@ enum Command {
     Release(operate::Release),
     /// Remove versions that are not needed
     Gc(operate::Gc),
-    /// Say whether the daemon is alive and ready
+    /// Check whether the daemon is alive and ready
     Health(health::Health),
-    /// Look after the store
+    /// Verify what is stored
     #[command(subcommand)]
     Store(store::StoreCommand),
-    /// Serve the management API: make bundles of sites and hand them out
+    /// Serve the management API: make bundles of sites and provide links to them
     Origin(origin::Origin),
-    /// Show it all at work: an origin, an agent, a site to change
+    /// Run a demonstration: an origin, an agent and a site to change
     Demo(demo::Demo),
-    /// Drive export jobs by hand
+    /// Run the steps of an export job one by one
     #[command(subcommand)]
     Export(export::Export),
-    /// Show branches before they are published
+    /// Deploy previews of branches and show their state
     #[command(subcommand)]
     Preview(preview::PreviewCommand),
     /// Show what readers search for
     #[command(subcommand)]
     Analytics(analytics::Analytics),
-    /// Check and show the configuration, or begin one
+    /// Check, show or create the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// Look into bundles, unpack and make them
+    /// Verify, inspect, unpack, make and audit bundles
     #[command(subcommand)]
     Bundle(bundle::Bundle),
-    /// Look after redirects
+    /// Check redirects
     #[command(subcommand)]
     Redirects(redirects::Redirects),
-    /// Look for what is wrong or will be: configuration, key, clock, network, disk, permissions, ports, limits
+    /// Check this host for faults: configuration, key, clock, network, disk, permissions, ports, limits
     Doctor(doctor::Doctor),
     /// Print a completion script for a shell
     Completions(completions::Completions),
     /// Print the manual page, or write those of all commands
     Man(man::Man),
-    /// Show which program this is: version, commit, target, features
+    /// Show the version, commit, target and features of this program
     Version(version::Version),
-    /// Compress a version; for docwharf itself
+    /// Compress a version; started by docwharf itself
     #[command(name = crate::daemon::COMMAND, hide = true)]
     Recode(recode::Recode),
 }
 
 impl Command {
-    /// Long-running commands log what they do; the others only what is wrong.
+    /// Returns the default log level: `info` for long-running commands, `warn` for the others.
     fn default_level(&self) -> &'static str {
         if matches!(self, Command::Run(_) | Command::Serve(_) | Command::Origin(_) | Command::Demo(_)) {
             "info"
@@ -177,15 +178,15 @@ impl Command {
     }
 }
 
-/// What `--color` says, once it has been read.
+/// The value of `--color`; unset until the command line has been parsed.
 static COLOR: OnceLock<String> = OnceLock::new();
 
-/// Whether `--json` was given, also on a command line that is wrong otherwise.
+/// Whether `--json` was given. It is set even if the rest of the command line is invalid.
 static JSON: AtomicBool = AtomicBool::new(false);
 /// Whether anything was printed to standard output. A program that reads one JSON document must not find two.
 static PRINTED: AtomicBool = AtomicBool::new(false);
 
-/// Tells of a failure: people on standard error, programs that asked for JSON on standard output.
+/// Reports a failure on standard error and, with `--json`, as JSON on standard output.
 pub fn report(failure: &Failure) {
     let line = painted(failure);
     if line.is_empty() {
@@ -193,12 +194,12 @@ pub fn report(failure: &Failure) {
     }
     eprintln!("{line}");
     if JSON.load(Ordering::Relaxed) && !PRINTED.load(Ordering::Relaxed) {
-        // The exit code tells as much to whoever has closed our standard output.
+        // If standard output is closed, the exit code still reports the failure.
         let _ = print(&format!("{:#}\n", failure.json()));
     }
 }
 
-/// An error as it is printed: with the program's name in red where colour is wanted (`NO_COLOR`, `--color`).
+/// Formats a failure for standard error, with the program's name in red where colour is wanted.
 fn painted(failure: &Failure) -> String {
     let text = failure.to_string();
     if !wants_colour(io::stderr().is_terminal()) {
@@ -211,7 +212,7 @@ fn painted(failure: &Failure) -> String {
     text.lines().map(paint).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether colour is wanted where it is shown (`NO_COLOR`, `--color`).
+/// Returns whether colour is wanted, by `--color`, `NO_COLOR` and whether the output is a terminal.
 fn wants_colour(on_terminal: bool) -> bool {
     match COLOR.get().map(String::as_str) {
         Some("always") => true,
@@ -223,12 +224,12 @@ fn wants_colour(on_terminal: bool) -> bool {
 /// Runs the command line `arguments`, program name first.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     guard_panics();
-    bound_freed();
+    limit_freed_memory();
     let arguments: Vec<OsString> = arguments.collect();
     JSON.store(arguments.iter().take_while(|&word| word != "--").any(|word| word == "--json"), Ordering::Relaxed);
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
-        // Help and version are answers; anything else is a mistake in one line or a few.
+        // Help and version are results and go to standard output; any other error is a mistake in the arguments.
         Err(answer) if !answer.use_stderr() => return print(&answer.to_string()),
         Err(empty) if empty.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return Err(Failure::Help(empty.to_string()));
@@ -271,7 +272,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
     }
 }
 
-/// clap's message without its own prefix and blank lines.
+/// Formats clap's error on one line, without clap's prefix and blank lines.
 fn usage(mistake: &clap::Error) -> String {
     if let Some(better) = guess::unknown_command(mistake) {
         return better;
@@ -281,10 +282,10 @@ fn usage(mistake: &clap::Error) -> String {
     lines.join("; ").replace(":; ", ": ").trim_start_matches("error: ").to_owned()
 }
 
-/// What commands share.
+/// The global options, and what commands derive from them.
 struct Context {
     global: Global,
-    /// Whether this is the service itself, which has nothing but what is passed to it.
+    /// Whether this process is the service (`run`), which uses only what is passed to it and does not read its unit.
     is_service: bool,
 }
 
@@ -302,10 +303,10 @@ impl Context {
         let filter = tracing_subscriber::EnvFilter::try_new(&directives)
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("docwharf={level}")));
         let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false).with_ansi(false);
-        // Libraries log URLs and header fields at trace level: only what we say ourselves is fit to be seen.
+        // Libraries log URLs and header fields, which may contain secrets, at trace level: only our own lines are shown.
         let ours = filter_fn(|metadata| metadata.target().starts_with("docwharf"));
         let subscriber = tracing_subscriber::registry().with(filter);
-        // The journal has its own clock. A second start in one process keeps the first subscriber.
+        // The journal adds its own timestamps. `try_init` fails if this process has a subscriber already; that one stays.
         let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
             subscriber.with(lines.without_time().with_filter(ours)).try_init()
         } else {
@@ -317,7 +318,7 @@ impl Context {
         Sources { flag: self.global.config.clone(), uses_unit: !self.is_service, ..Sources::default() }
     }
 
-    /// How a person starts the daemon for this configuration: by its systemd unit, where that is installed.
+    /// Returns the command that starts the daemon for this configuration; it names the systemd unit if that is installed.
     fn how_to_serve(&self) -> String {
         let (file, is_named) = self.sources().file();
         match ServiceUnit::for_configuration(&file) {
@@ -331,8 +332,8 @@ impl Context {
         self.sources().load().map_err(Failure::Config)
     }
 
-    /// The store alone: what stands wrong in the rest of the configuration is told, and is no reason not to look at what
-    /// is served, or to go back to what was.
+    /// Returns the path of the store. If the configuration has mistakes and the store exists, the mistakes are only
+    /// printed: an operator can still look at what is served, and roll back.
     fn store(&self) -> Result<PathBuf, Failure> {
         match self.config() {
             Ok(config) => Ok(config.store),
@@ -349,7 +350,7 @@ impl Context {
         }
     }
 
-    /// The configuration, where one is named; commands on a single bundle need none.
+    /// Returns the configuration if `--config` or `$DOCWHARF_CONFIG` names one; commands on a single bundle need none.
     fn named_config(&self) -> Result<Option<Config>, Failure> {
         if self.global.config.is_none() && std::env::var_os("DOCWHARF_CONFIG").is_none() {
             return Ok(None);
@@ -357,36 +358,36 @@ impl Context {
         self.config().map(Some)
     }
 
-    /// Its limits.
+    /// Returns the limits of the named configuration, or the defaults.
     fn limits(&self) -> Result<BundleLimits, Failure> {
         Ok(self.named_config()?.map_or_else(BundleLimits::default, |config| config.intent.effort.limits))
     }
 
-    /// How it says that addresses are understood.
+    /// Returns how the named configuration resolves addresses, or the default.
     fn addresses(&self) -> Result<Addresses, Failure> {
         Ok(self.named_config()?.map_or_else(Addresses::default, |config| config.intent.gate.addresses))
     }
 
-    /// What opening a stored version may cost.
-    fn effort(&self) -> Effort {
-        self.config().map_or_else(|_| Effort::new(BundleLimits::default()), |config| config.intent.effort)
+    /// Returns the limits and threads for opening a stored version; the defaults if the configuration has mistakes.
+    fn effort(&self) -> SealOptions {
+        self.config().map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.intent.effort)
     }
 
-    /// A line for people on stderr, unless they want quiet.
+    /// Prints a line on standard error, unless `--quiet` is given.
     fn say(&self, line: &str) {
         if !self.global.quiet {
             eprintln!("{line}");
         }
     }
 
-    /// What in the configuration is probably not meant.
+    /// Prints the warnings of the configuration.
     fn warn_of(&self, config: &Config) {
         for warning in &config.warnings {
             self.say(&format!("docwharf: warning: {}", OneLine(&warning.to_string())));
         }
     }
 
-    /// Several warnings are one line with a count (rules A14).
+    /// Prints the first warning and the number of the others on one line (docs/design/archives.md, rule 14).
     fn warn(&self, subject: &str, warnings: &[String]) {
         if let Some(first) = warnings.first() {
             let more = if warnings.len() > 1 {
@@ -399,7 +400,7 @@ impl Context {
         }
     }
 
-    /// The result: JSON if asked for, else the text.
+    /// Prints the result of a query: as JSON with `--json`, otherwise as text.
     fn result(&self, json: &impl serde::Serialize, text: &str) -> Result<(), Failure> {
         if self.global.json {
             let mut line = serde_json::to_string_pretty(json).map_err(|e| Failure::Output(e.into()))?;
@@ -410,18 +411,18 @@ impl Context {
         }
     }
 
-    /// What was done: like [`Context::result`], but silent when quiet is asked for.
+    /// Prints the result of an action like [`Context::result`], but no text with `--quiet`.
     fn done(&self, json: &impl serde::Serialize, text: &str) -> Result<(), Failure> {
         if self.global.quiet && !self.global.json { Ok(()) } else { self.result(json, text) }
     }
 
-    /// Whether to draw on the terminal.
+    /// Returns whether to draw progress on the terminal.
     fn draws(&self) -> bool {
         !self.global.quiet && !self.global.json && io::stderr().is_terminal()
     }
 }
 
-/// Data go to stdout; a reader that has gone away (`| head`) is no error.
+/// Writes text to standard output. A closed pipe (`| head`) is not an error.
 fn print(text: &str) -> Result<(), Failure> {
     PRINTED.fetch_or(!text.is_empty(), Ordering::Relaxed);
     let mut out = io::stdout().lock();
@@ -431,7 +432,7 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Who gives a command, for receipts and history.
+/// Returns the name of the user who gives the command, for receipts and history.
 fn who() -> String {
     let name = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).or_else(|_| std::env::var("LOGNAME"));
     let nameless = || readable_name(&format!("uid {}", rustix::process::getuid().as_raw()));

@@ -4,8 +4,8 @@ use clap::Args;
 
 use crate::admin::verbs::would_remove;
 use crate::admin::wire::Verb;
-use docwharf_agent::store::Store;
-use docwharf_agent::sync::Intent;
+use docwharf_agent::store::VersionStore;
+use docwharf_agent::sync::SyncIntent;
 
 use super::order::{self, Wanted};
 use super::{Context, Failure};
@@ -22,7 +22,7 @@ pub(super) struct Rollback {}
 
 #[derive(Debug, Args)]
 pub(super) struct Hold {
-    /// Why, for whoever wonders later
+    /// The reason, shown by status and history
     #[arg(long, default_value = "held by hand")]
     reason: String,
 }
@@ -32,18 +32,18 @@ pub(super) struct Release {}
 
 #[derive(Debug, Args)]
 pub(super) struct Gc {
-    /// Only say what would be removed
+    /// Only show what would be removed
     #[arg(long)]
     dry_run: bool,
 }
 
-/// What a person decides about a store needs no configuration but where it is.
+/// Runs a command that needs nothing of the configuration but the store's path, so that it works despite mistakes in it.
 fn decided(context: &Context, verb: Verb) -> Result<(), Failure> {
-    let intent = Intent { effort: context.effort(), ..Intent::default() };
+    let intent = SyncIntent { effort: context.effort(), ..SyncIntent::default() };
     Wanted { verb, store: context.store()?, intent }.at_once(context)
 }
 
-/// What depends on pin and retention.
+/// Runs a command that depends on the configured pin and retention.
 fn configured(context: &Context, verb: Verb) -> Result<(), Failure> {
     let config = context.config()?;
     Wanted { verb, store: config.store, intent: config.intent }.at_once(context)
@@ -51,10 +51,10 @@ fn configured(context: &Context, verb: Verb) -> Result<(), Failure> {
 
 impl Activate {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        // Whether it is held depends on what the configuration says of activation; one with mistakes says nothing.
+        // Whether the version is held depends on the configured activation. A configuration with mistakes counts as none.
         let store = context.store()?;
         let effort = context.effort();
-        let intent = context.config().map_or_else(|_| Intent { effort, ..Intent::default() }, |config| config.intent);
+        let intent = context.config().map_or_else(|_| SyncIntent { effort, ..SyncIntent::default() }, |config| config.intent);
         Wanted { verb: Verb::Activate { name: self.name }, store, intent }.at_once(context)
     }
 }
@@ -81,9 +81,9 @@ impl Gc {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let store = context.store()?;
         if self.dry_run && order::daemon_of(&store).is_none() {
-            // Only looking: no lock, and a store that cannot be written to will do.
+            // A dry run only reads: it needs no lock, and the store may be read-only.
             let config = context.config()?;
-            return order::tell(context, &would_remove(&Store::at(&config.store), &config.intent)?);
+            return order::tell(context, &would_remove(&VersionStore::at(&config.store), &config.intent)?);
         }
         configured(context, Verb::Gc { dry_run: self.dry_run })
     }

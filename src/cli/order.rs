@@ -1,4 +1,4 @@
-//! Verbs that write: done here if nobody else has the store open, else by the daemon that has.
+//! Runs commands that write to a store: in this process if no other has the store open, otherwise by the daemon that has.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,48 +12,48 @@ use crate::admin::wire::{Order, Reply, Told, Verb};
 use docwharf_base::chain::OneLine;
 use docwharf_base::runtime;
 use docwharf_agent::store::StoreError;
-use docwharf_agent::store::writer::Writer;
-use docwharf_agent::sync::act::{Doing, Means};
-use docwharf_agent::sync::{Intent, SyncError};
+use docwharf_agent::store::writer::StoreWriter;
+use docwharf_agent::sync::system::{SyncProgress, SyncContext};
+use docwharf_agent::sync::{SyncIntent, SyncError};
 
 use super::attend::attended;
 use super::publish::published;
 use super::{Context, Failure, PATIENCE, who};
 
-/// How often a store that is locked and a daemon that is not there yet are tried again.
+/// Interval of the attempts while the store is locked and no daemon answers yet.
 const AGAIN: Duration = Duration::from_millis(100);
-/// How long we wait without a word: a daemon that starts has the store before it can be asked.
+/// Time after which waiting is logged: a starting daemon locks the store before it answers on its control socket.
 const SILENT: Duration = Duration::from_secs(2);
-/// How often a daemon that works for us is asked how far it is.
+/// Interval at which the progress of the daemon is read while it carries out a command.
 const GLANCE: Duration = Duration::from_millis(500);
 
-/// Who does what is wanted.
+/// The process that carries out a command.
 pub(super) enum Hand {
-    /// We do: nobody else writes.
-    Here(Writer),
+    /// This process: it has locked the store.
+    Here(StoreWriter),
     /// The daemon that has the store open.
     Daemon(Daemon),
 }
 
-/// Waits for an answer of a daemon.
+/// Waits for the response of a daemon.
 pub(super) fn ask<T>(answer: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = runtime::build(&mut tokio::runtime::Builder::new_current_thread());
     Ok(runtime.map_err(Failure::local("cannot start"))?.block_on(answer))
 }
 
-/// The daemon on this store, if there is one that we may ask.
+/// Returns the daemon on this store, if one runs whose control socket this user may use.
 pub(super) fn daemon_of(store: &Path) -> Option<Daemon> {
     ask(Daemon::of(store)).ok().flatten()
 }
 
-/// How the daemon on this store says that it is, if there is one.
+/// Returns the status that the daemon on this store reports, if one runs.
 pub(super) fn status_of(store: &Path) -> Option<Status> {
     let daemon = daemon_of(store)?;
     let (status, json) = ask(daemon.get("/status")).ok()?.ok()?;
     (status == StatusCode::OK).then(|| serde_json::from_slice(&json).ok())?
 }
 
-/// Why a daemon that seems to be there says nothing; none if nobody listens.
+/// Returns why a daemon on this store does not answer; `None` if nothing listens on its control socket.
 pub(super) fn why_silent(store: &Path) -> Option<&'static str> {
     let way = Daemon::way(store)?;
     match std::os::unix::net::UnixStream::connect(way.path()) {
@@ -65,12 +65,12 @@ pub(super) fn why_silent(store: &Path) -> Option<&'static str> {
     }
 }
 
-/// Finds out who can do it, waiting for a writer that is no daemon.
-pub(super) fn hand(store: &Path, means: &Means) -> Result<Hand, Failure> {
+/// Locks the store, or returns the daemon that has locked it. Waits up to [`PATIENCE`] for another process that has.
+pub(super) fn hand(store: &Path, means: &SyncContext) -> Result<Hand, Failure> {
     let began = Instant::now();
     let mut is_told = false;
     loop {
-        match Writer::open(store, Duration::ZERO) {
+        match StoreWriter::open(store, Duration::ZERO) {
             Ok(writer) => return Ok(Hand::Here(writer)),
             Err(locked @ StoreError::Locked { .. }) => {
                 if let Some(daemon) = means.wait_for(Daemon::of(store))? {
@@ -87,20 +87,20 @@ pub(super) fn hand(store: &Path, means: &Means) -> Result<Hand, Failure> {
             let patience = PATIENCE.as_secs();
             tracing::warn!("another docwharf writes to {}; waiting up to {patience} s for it", store.display());
         }
-        // Inside, because a timer wants its runtime from the start.
+        // Created inside the future: a timer must be created within its runtime.
         means.wait_for(async { tokio::time::sleep(AGAIN).await })?;
     }
 }
 
-/// What a command wants done, and what it needs for doing it itself.
+/// A command on a store, with what this process needs to carry it out itself.
 pub(super) struct Wanted {
     pub(super) verb: Verb,
     pub(super) store: PathBuf,
-    pub(super) intent: Intent,
+    pub(super) intent: SyncIntent,
 }
 
 impl Wanted {
-    /// Has something done that is done at once, and prints what it says.
+    /// Carries out a short command, here or by the daemon, and prints its result.
     pub(super) fn at_once(self, context: &Context) -> Result<(), Failure> {
         let sources = context.sources();
         let (told, published) = attended(context, move |means| match hand(&self.store, means)? {
@@ -110,20 +110,21 @@ impl Wanted {
                 let moves = matches!(self.verb, Verb::Activate { .. } | Verb::Rollback | Verb::Release);
                 Ok((told, if moves { published(&sources, &writer) } else { Ok(()) }))
             }
-            // It publishes by itself, and says in its log what comes of that.
+            // The daemon publishes by itself, and logs the result.
             Hand::Daemon(daemon) => order(&daemon, &self.store, self.verb, None, means).map(|told| (told, Ok(()))),
         })??;
         tell(context, &told).and(published)
     }
 }
 
-/// Has the daemon do it, showing what it is at meanwhile. `question` is asked of the daemon's configuration.
+/// Has the daemon carry out a command and shows its progress. `question` is the digest of the source that the caller's
+/// configuration names; the daemon refuses the command if its own differs.
 pub(super) fn order(
     daemon: &Daemon,
     store: &Path,
     verb: Verb,
     question: Option<String>,
-    means: &Means,
+    means: &SyncContext,
 ) -> Result<Told, Failure> {
     let order = Order { verb, who: who(), question };
     let answer = means.wait_for(async {
@@ -138,7 +139,7 @@ pub(super) fn order(
     })?;
     match answer {
         Ok(Reply::Told(mut told)) => {
-            // It may be another user's: nothing of it reaches a terminal but plain lines.
+            // The daemon may run as another user: only plain lines of its text may reach the terminal.
             told.text = told.text.lines().map(|line| format!("{}\n", OneLine(line))).collect::<Vec<_>>().concat();
             Ok(told)
         }
@@ -149,7 +150,7 @@ pub(super) fn order(
     }
 }
 
-async fn show(daemon: &Daemon, doing: &Doing) {
+async fn show(daemon: &Daemon, doing: &SyncProgress) {
     let Ok((_, json)) = daemon.get("/status").await else { return };
     let Ok(status) = serde_json::from_slice::<Status>(&json) else { return };
     if let Some(daemon) = status.daemon {
@@ -158,7 +159,7 @@ async fn show(daemon: &Daemon, doing: &Doing) {
     }
 }
 
-/// Prints what a verb has to say.
+/// Prints the result of a command.
 pub(super) fn tell(context: &Context, told: &Told) -> Result<(), Failure> {
     context.warn("the bundle", &told.warnings);
     context.done(&told.json, &told.text)?;

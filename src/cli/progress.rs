@@ -1,4 +1,4 @@
-//! A spinner with what has been proved so far, on a terminal only.
+//! Shows on a terminal how many files and bytes have been processed so far.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use docwharf_base::model::units::{count_noun, show_size};
-use docwharf_site::seal::Meter;
+use docwharf_site::seal::SealProgress;
 
 use super::Context;
 
-/// Does `work`, drawing meanwhile.
-pub(super) fn with_meter<T>(context: &Context, what: &str, work: impl FnOnce(&Meter) -> T) -> T {
-    let meter = Meter::default();
+/// Runs `work` and draws its progress; `what` names the work.
+pub(super) fn with_meter<T>(context: &Context, what: &str, work: impl FnOnce(&SealProgress) -> T) -> T {
+    let meter = SealProgress::default();
     if !context.draws() {
         return work(&meter);
     }

@@ -1,4 +1,4 @@
-//! `docwharf make-coding`: what the daemon starts itself as, to compress what it serves.
+//! `docwharf make-coding`: the process that the daemon starts to compress the files that it serves.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use super::Failure;
 
 #[derive(Debug, Args)]
 pub(super) struct Recode {
-    /// What to make
+    /// The content coding to make
     #[arg(long, value_parser = |text: &str| ContentCoding::from_token(text).ok_or("br or zstd is needed"))]
     coding: ContentCoding,
     /// The version
@@ -22,7 +22,7 @@ pub(super) struct Recode {
     /// Its index
     #[arg(long)]
     index: PathBuf,
-    /// Who has started it
+    /// The id of the process that has started it
     #[arg(long)]
     parent: u32,
 }

@@ -1,4 +1,4 @@
-//! `docwharf redirects check`
+//! `docwharf redirects check`: checks the redirects of a site and of the configuration.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use docwharf_base::chain::OneLine;
 use docwharf_base::model::units::count_noun;
-use docwharf_site::seal::Effort;
-use docwharf_site::lookup::{Addresses, Files};
-use docwharf_site::rules::check::{Checked, Finding, Kind, check};
-use docwharf_site::rules::route::Ask;
-use docwharf_site::sealed::Sealed;
-use docwharf_agent::store::Store;
+use docwharf_site::seal::SealOptions;
+use docwharf_site::lookup::{Addresses, SiteFiles};
+use docwharf_site::rules::rule_check::{RuleCheckReport, RuleProblem, RuleProblemKind, check_rules};
+use docwharf_site::rules::route::RouteSettings;
+use docwharf_site::sealed_version::SealedVersion;
+use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::open;
 
 use super::diff::named;
@@ -22,7 +22,7 @@ use super::{Context, Failure, progress};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Redirects {
-    /// Look for loops, dead targets and rules that never apply; ends with 1 if there are any
+    /// Find loops, dead targets and rules that never apply; exit code 1 if there are any
     Check(Check),
 }
 
@@ -44,12 +44,12 @@ impl Check {
     fn run(self, context: &Context) -> Result<(), Failure> {
         let path = self.site.as_deref().map(Path::new).filter(|path| path.exists());
         let (site, addresses) = if let Some(path) = path {
-            let effort = Effort::new(context.limits()?);
-            let (site, warnings) = progress::with_meter(context, "proving", |meter| sealed(path, &effort, meter))?;
+            let effort = SealOptions::new(context.limits()?);
+            let (site, warnings) = progress::with_meter(context, "verifying", |meter| sealed(path, &effort, meter))?;
             context.warn(&path.display().to_string(), &warnings);
             (site, context.addresses()?)
         } else {
-            let store = Store::at(&context.store()?);
+            let store = VersionStore::at(&context.store()?);
             let id = named(&store, &store.record()?, self.site.as_deref().unwrap_or("active"))?;
             let doing = format!("cannot open version {}", id.short());
             (open::read(&store, id).map_err(Failure::local(doing))?, context.config()?.intent.gate.addresses)
@@ -57,38 +57,38 @@ impl Check {
         let checked = look(&site, &addresses);
         let rules = addresses.rules.list().len() + site.rules().list().len();
         context.result(&as_json(&site, rules, &checked), &as_text(rules, &checked))?;
-        // What was not looked at is not good.
+        // Rules that were not checked count as a finding.
         if checked.findings.is_empty() && checked.unchecked == 0 { Ok(()) } else { Err(Failure::Found) }
     }
 }
 
-fn look(site: &Sealed, addresses: &Addresses) -> Checked {
+fn look(site: &SealedVersion, addresses: &Addresses) -> RuleCheckReport {
     let slashes = addresses.slashes.unwrap_or(site.auto_slashes);
-    let ask = Ask { base_path: &addresses.base_path, slashes, rules: &addresses.rules };
+    let ask = RouteSettings { base_path: &addresses.base_path, slashes, rules: &addresses.rules };
     let index = site.index();
     let below = |address: &[u8]| index.first_from(&address[1..]).is_some_and(|path| path.starts_with(&address[1..]));
-    check(site, &ask, &below)
+    check_rules(site, &ask, &below)
 }
 
-fn as_text(rules: usize, checked: &Checked) -> String {
-    let Checked { findings, unchecked } = checked;
+fn as_text(rules: usize, checked: &RuleCheckReport) -> String {
+    let RuleCheckReport { findings, unchecked } = checked;
     let mut text = String::new();
     for finding in findings {
-        let Finding { place, kind, source, destination, what } = finding;
-        let rule = if *kind == Kind::Invalid { String::new() } else { format!(" {source} → {destination}:") };
+        let RuleProblem { place, kind, source, destination, what } = finding;
+        let rule = if *kind == RuleProblemKind::Invalid { String::new() } else { format!(" {source} → {destination}:") };
         let _ = writeln!(text, "{}", OneLine(&format!("{place}: {}:{rule} {what}", kind.name())));
     }
     if *unchecked > 0 {
         let rules = count_noun(*unchecked as u64, "rule");
-        let _ = writeln!(text, "the last {rules} not looked at: comparing so many and so long ones takes too long");
+        let _ = writeln!(text, "the last {rules} not checked: comparing so many long rules takes too long");
     }
     let _ = writeln!(text, "{}, {}", count_noun(rules as u64, "rule"), count_noun(findings.len() as u64, "finding"));
     text
 }
 
-fn as_json(site: &Sealed, rules: usize, checked: &Checked) -> Value {
-    let of = |finding: &Finding| {
-        let Finding { place, kind, source, destination, what } = finding;
+fn as_json(site: &SealedVersion, rules: usize, checked: &RuleCheckReport) -> Value {
+    let of = |finding: &RuleProblem| {
+        let RuleProblem { place, kind, source, destination, what } = finding;
         let written = |text: &String| (!text.is_empty()).then(|| text.clone());
         json!({
             "place": place, "kind": kind.name(), "source": written(source), "destination": written(destination),

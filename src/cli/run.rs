@@ -1,4 +1,4 @@
-//! `docwharf run`
+//! `docwharf run`: runs the daemon.
 
 use clap::Args;
 
@@ -9,7 +9,7 @@ use super::{Context, Failure, PATIENCE};
 
 #[derive(Debug, Args)]
 pub(super) struct Run {
-    /// Listen nowhere: only bring versions and publish them (publish.directory)
+    /// Do not listen: only fetch versions and publish them (publish.directory)
     #[arg(long)]
     no_serve: bool,
 }
@@ -18,8 +18,8 @@ impl Run {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let config = context.config()?;
         if self.no_serve && config.publish.is_none() {
-            // It may be added while it runs.
-            let what = "--no-serve without publish.directory: versions are brought for nobody to see";
+            // Only a warning: `publish.directory` may be added while the daemon runs.
+            let what = "--no-serve without publish.directory: versions are neither served nor published";
             context.say(&format!("docwharf: warning: {what}"));
         }
         let sources = context.sources().settled();

@@ -1,5 +1,5 @@
-//! `docwharf serve PATH`: no store, one site. Of a configuration that is named count
-//! the limits, the rules, the memory for serving, and who may read.
+//! `docwharf serve PATH`: serves one archive or folder without a store. Of a named configuration it uses the limits, the
+//! rules, the memory for serving, the access rules and the access log.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::config::values::{parse_base_path, parse_listen, parse_slashes};
 use crate::daemon::{self, protect_alone};
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::{count_noun, show_size, unix_seconds};
-use docwharf_site::seal::{self, Effort, Meter, Sealing, Space};
+use docwharf_site::seal::{self, SealOptions, SealProgress, SealedBundle, ImageSpace};
 use docwharf_serve::key_pair::KeyPairFiles;
-use docwharf_serve::{Settings, Site};
-use docwharf_site::index::Index;
+use docwharf_serve::{SiteSettings, Site};
+use docwharf_site::index::ImageIndex;
 use docwharf_site::mapping;
-use docwharf_site::sealed::Sealed;
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::{Context, Failure, progress};
 
@@ -31,16 +31,16 @@ pub(super) struct Serve {
     /// Where to listen; may be given several times, port 0 is any free one
     #[arg(long, value_name = "ADDR", default_value = DEFAULT_LISTEN)]
     listen: Vec<String>,
-    /// Where the site begins
+    /// The path below which the site is served
     #[arg(long, value_name = "PATH", default_value = "/")]
     base_path: String,
-    /// What to do about the several addresses of a page: auto, serve or redirect
+    /// How to treat the several addresses of a page: auto, serve or redirect
     #[arg(long, value_name = "HOW", default_value = "auto")]
     slashes: String,
     /// The content security policy: off, report, connected or airgap
     #[arg(long, value_name = "PRESET", default_value = "off")]
     csp: String,
-    /// Serve encrypted under this certificate, followed by those that lead to its root (PEM)
+    /// Serve over TLS with this certificate, followed by its intermediate certificates (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// The certificate's key (PEM, not encrypted)
@@ -51,7 +51,7 @@ pub(super) struct Serve {
     watch: bool,
 }
 
-/// How often a watched bundle is looked at.
+/// Interval at which a watched bundle is checked for changes.
 const GLANCE: Duration = Duration::from_secs(1);
 
 impl Serve {
@@ -59,7 +59,7 @@ impl Serve {
         let addresses = self.listen.iter().map(|text| parse_listen(text)).collect::<Result<Vec<_>, _>>();
         let addresses = addresses.map_err(|why| Failure::Usage(format!("--listen: {why}")))?;
         let config = context.named_config()?;
-        let settings = Settings {
+        let settings = SiteSettings {
             base_path: parse_base_path(&self.base_path).map_err(|why| Failure::Usage(format!("--base-path: {why}")))?,
             slashes: parse_slashes(&self.slashes).map_err(|why| Failure::Usage(format!("--slashes: {why}")))?,
             protection: protection(
@@ -70,32 +70,32 @@ impl Serve {
             ),
             ..config.as_ref().map(|config| config.settings.clone()).unwrap_or_default()
         };
-        // A short matter that may be wrong, too.
+        // Loaded before the bundle is read: this takes no time, and its files may be wrong, too.
         let files = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| KeyPairFiles { certificate, key });
         let tls = files.map(|files| daemon::tls(&files)).transpose()?;
         let log = daemon::open_log(config.as_ref().and_then(|config| config.log.as_ref()))?;
-        // Refused: nothing listens. So the bundle comes first, and the sockets after it.
+        // The bundle is verified before any socket is bound: if it is refused, nothing listens.
         let limits = config.as_ref().map_or_else(BundleLimits::default, |config| config.intent.effort.limits);
-        let effort = Effort::new(limits);
+        let effort = SealOptions::new(limits);
         let before = Look::at(&self.path);
-        let (version, warnings) = progress::with_meter(context, "proving", |meter| sealed(&self.path, &effort, meter))?;
+        let (version, warnings) = progress::with_meter(context, "verifying", |meter| sealed(&self.path, &effort, meter))?;
         context.warn(&self.path.display().to_string(), &warnings);
-        if let Some(doubts) = version.doubts() {
+        if let Some(doubts) = version.describe_rule_faults() {
             context.warn(&self.path.display().to_string(), &[doubts]);
         }
         let listeners = daemon::listeners(daemon::bind(&addresses)?, tls.as_ref());
         let reached = listeners.iter().filter_map(|listener| listener.address().ok());
-        if let Some(doubt) = exposed(&settings.door.access, reached) {
+        if let Some(doubt) = exposed(&settings.access_control.access, reached) {
             context.say(&format!("docwharf: warning: {doubt} in a configuration, and name it with --config"));
         }
-        let site = Site::logged(settings, log.clone());
+        let site = Site::with_access_log(settings, log.clone());
         if let Some(config) = config {
-            site.obey(config.rules);
+            site.set_rules(config.rules);
         }
-        site.show(version);
+        site.set_version(version);
         if self.watch || site.csp_rules().is_some() {
             let (path, site, is_watched) = (self.path, Arc::clone(&site), self.watch);
-            // Looks for as long as the process lives; it owns nothing that would have to be given back.
+            // The thread lives as long as the process; it owns nothing that must be released.
             std::thread::spawn(move || {
                 protect_alone(&site, effort.threads);
                 if is_watched {
@@ -111,7 +111,7 @@ impl Serve {
     }
 }
 
-/// What a bundle looks like from outside: when this changes, it is worth sealing again.
+/// The sizes and modification times of a bundle. If they change, the bundle must be sealed again.
 #[derive(PartialEq, Eq)]
 enum Look {
     Folder(Vec<(Vec<u8>, u64, SystemTime)>),
@@ -135,26 +135,26 @@ impl Look {
     }
 }
 
-/// Seals again what has changed and then stayed the same for a glance; a bad state is told once and the last good one
-/// stays.
-fn watch(path: &Path, effort: &Effort, site: &Site, mut shown: Look) {
+/// Seals a changed bundle again, once it has stayed the same for one interval. If that fails, the error is logged once and
+/// the version before stays.
+fn watch(path: &Path, effort: &SealOptions, site: &Site, mut shown: Look) {
     let mut last = Look::at(path);
     loop {
         std::thread::sleep(GLANCE);
-        site.let_go_of_old();
+        site.release_expired_versions();
         let now = Look::at(path);
         let quiet = now == last;
         last = now;
         if !quiet || last == shown {
             continue;
         }
-        match sealed(path, effort, &Meter::default()) {
+        match sealed(path, effort, &SealProgress::default()) {
             Ok((version, warnings)) => {
-                for warning in warnings.into_iter().chain(version.doubts()) {
+                for warning in warnings.into_iter().chain(version.describe_rule_faults()) {
                     tracing::warn!("{warning}");
                 }
                 tracing::info!("{} has changed: version {}", path.display(), version.id.short());
-                site.show(version);
+                site.set_version(version);
                 protect_alone(site, effort.threads);
             }
             Err(error) => tracing::error!("{error}; what was served before stays"),
@@ -163,9 +163,9 @@ fn watch(path: &Path, effort: &Effort, site: &Site, mut shown: Look) {
     }
 }
 
-pub(super) fn sealed(path: &Path, effort: &Effort, meter: &Meter) -> Result<(Sealed, Vec<String>), Failure> {
-    let sealing = seal::seal(path, &Space::Unlinked(std::env::temp_dir()), effort, meter)?;
-    let Sealing { mut proven, image, image_len, .. } = sealing;
+pub(super) fn sealed(path: &Path, effort: &SealOptions, meter: &SealProgress) -> Result<(SealedVersion, Vec<String>), Failure> {
+    let sealing = seal::seal(path, &ImageSpace::Unlinked(std::env::temp_dir()), effort, meter)?;
+    let SealedBundle { mut proven, image, image_len, .. } = sealing;
     if proven.archive.is_some() {
         let modified = std::fs::metadata(path).and_then(|m| m.modified());
         let modified = unix_seconds(modified.map_err(Failure::local(format!("cannot read {}", path.display())))?);
@@ -174,14 +174,14 @@ pub(super) fn sealed(path: &Path, effort: &Effort, meter: &Meter) -> Result<(Sea
         }
     }
     let broken = || Failure::local("cannot map the sealed site");
-    let index = Index::decode(proven.index(image_len), image_len, proven.id);
+    let index = ImageIndex::decode(proven.index(image_len), image_len, proven.id);
     let index = index.map_err(|error| broken()(std::io::Error::other(error)))?;
-    let image = mapping::map(image, proven.id).map_err(broken())?;
+    let image = mapping::map_image(image, proven.id).map_err(broken())?;
     tracing::debug!(
         "version {}: {}, {}",
         proven.id.short(),
         count_noun(proven.flavor.pages, "page"),
         show_size(proven.content_len())
     );
-    Ok((Sealed::new(proven.id, image, index), proven.warnings))
+    Ok((SealedVersion::new(proven.id, image, index), proven.warnings))
 }

@@ -1,4 +1,4 @@
-//! `docwharf stage`: the version that waits to become active, and what is to be known before it does.
+//! `docwharf stage`: shows the version that waits for activation, with the gate's verdict and its changes.
 
 use std::fmt::Write;
 
@@ -6,12 +6,12 @@ use clap::Args;
 use serde_json::json;
 
 use docwharf_base::model::version::VersionId;
-use docwharf_site::diff::pages;
-use docwharf_agent::store::Store;
-use docwharf_agent::store::record::Record;
-use docwharf_agent::sync::Intent;
+use docwharf_site::diff::count_pages;
+use docwharf_agent::store::VersionStore;
+use docwharf_agent::store::record::StoreRecord;
+use docwharf_agent::sync::SyncIntent;
 use docwharf_agent::sync::open;
-use docwharf_agent::sync::staged::{Staged, Waits, staged, way_out};
+use docwharf_agent::sync::waiting::{WaitingVersion, WaitingReason, staged, way_out};
 
 use super::diff::{between, counts, index, one_line, summary};
 use super::order::status_of;
@@ -22,7 +22,7 @@ pub(super) struct Stage {}
 
 impl Stage {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let store = Store::at(&context.store()?);
+        let store = VersionStore::at(&context.store()?);
         let config = context.config().ok();
         let intent = config.as_ref().map(|config| &config.intent);
         let record = store.record()?;
@@ -40,7 +40,7 @@ impl Stage {
         let labels: Vec<&String> =
             record.labels.iter().filter(|(_, labelled)| labelled.version == id).map(|(label, _)| label).collect();
         let receipt = store.receipts(id).pop();
-        // Where a daemon has a listener for it, it is to be seen there as readers will see it.
+        // If the daemon serves the waiting version on a listener of its own, its addresses are shown.
         let seen =
             status_of(store.root()).and_then(|status| status.daemon).map(|daemon| daemon.staged).unwrap_or_default();
         let json = json!({
@@ -69,37 +69,37 @@ impl Stage {
         };
         let _ = match (&diff, record.active) {
             (Some(diff), Some(active)) => write!(text, "against    {}\n{}", active.short(), summary(diff, 11)),
-            _ => writeln!(text, "pages      {}\nagainst    nothing is active", pages(&index(&store, id)?)),
+            _ => writeln!(text, "pages      {}\nagainst    nothing is active", count_pages(&index(&store, id)?)),
         };
         context.result(&json, &text)
     }
 }
 
-/// What a version waits for, in words.
-fn waits_for(staged: &Staged) -> &'static str {
+/// Returns what a version waits for, in words.
+fn waits_for(staged: &WaitingVersion) -> &'static str {
     match staged.waits {
-        Waits::Person => "for a person",
-        Waits::Gate(_) => "because the gate keeps it back",
-        Waits::Release => "because of a hold",
-        Waits::Look => "for the next look",
+        WaitingReason::Person => "for a person",
+        WaitingReason::Gate(_) => "because the gate keeps it back",
+        WaitingReason::Release => "because of a hold",
+        WaitingReason::Look => "for the next look",
     }
 }
 
-/// What the gate says.
+/// The gate's verdict on a version: the reason if it refuses the version.
 struct Said {
     refused: Option<String>,
 }
 
-/// What the gate says, if there is one. Where the record does not know, it is
-/// asked now; nothing is written.
-fn verdict(store: &Store, record: &Record, intent: Option<&Intent>, id: VersionId) -> Result<Option<Said>, Failure> {
+/// Returns the gate's verdict, if a gate is configured. If the record does not have it, it is computed now; nothing is
+/// written.
+fn verdict(store: &VersionStore, record: &StoreRecord, intent: Option<&SyncIntent>, id: VersionId) -> Result<Option<Said>, Failure> {
     let Some(intent) = intent.filter(|intent| !intent.gate.is_off()) else { return Ok(None) };
     if let Some(known) = record.gate.as_ref().filter(|verdict| intent.gate.covers(verdict, id, record.active)) {
         return Ok(Some(Said { refused: known.refused.clone() }));
     }
     let cannot = |id: VersionId| Failure::local(format!("cannot read version {}", id.short()));
     let version = open::read(store, id).map_err(cannot(id))?;
-    // As in a sync, one that cannot be read is none to compare with.
+    // As in a sync, an active version that cannot be read is not compared with.
     let active = record.active.filter(|_| intent.gate.compares()).and_then(|id| open::read(store, id).ok());
     let threads = intent.effort.threads;
     let known = record.gate.as_ref();

@@ -1,4 +1,4 @@
-//! `docwharf status`, `versions`, `history`: what the store knows, read without a lock.
+//! `docwharf status`, `versions`, `history`: show the state of the store, read without a lock.
 
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -10,8 +10,8 @@ use crate::admin::status;
 use docwharf_base::accounts::readable_name;
 use docwharf_base::chain::OneLine;
 use docwharf_base::model::units::{count_noun, parse_time, show_age, show_size, unix_seconds};
-use docwharf_agent::store::Store;
-use docwharf_agent::store::history::Event;
+use docwharf_agent::store::VersionStore;
+use docwharf_agent::store::history::HistoryEvent;
 
 use super::order;
 use super::table::{fit, width};
@@ -36,10 +36,10 @@ impl Status {
         let status = if let Some(status) = order::status_of(&path) {
             status
         } else {
-            // With mistakes in it, it has been told of them.
+            // If it has mistakes, `context.store` has printed them.
             let config = context.config().ok();
             let (intent, inbox) = config.as_ref().map(|config| (&config.intent, config.inbox.as_deref())).unzip();
-            status::Status::of(&Store::at(&path), intent, inbox.flatten(), None)?
+            status::Status::of(&VersionStore::at(&path), intent, inbox.flatten(), None)?
         };
         let silent = if status.daemon.is_none() { order::why_silent(&path) } else { None };
         let start = if silent.is_none() { Some(context.how_to_serve()) } else { None };
@@ -47,7 +47,7 @@ impl Status {
     }
 }
 
-/// The status for people, the most important first.
+/// Formats the status as text, the most important lines first.
 fn sheet(status: &status::Status, silent: Option<&str>, start: Option<&str>) -> String {
     let mut lines: Vec<(&str, String)> = vec![("store", status.store.display().to_string())];
     let mut line = |name, text: String| lines.push((name, text));
@@ -147,7 +147,7 @@ fn sheet(status: &status::Status, silent: Option<&str>, start: Option<&str>) -> 
     })
 }
 
-/// The content security policies, in words.
+/// Describes the content security policies in words.
 fn policy(csp: &status::Csp) -> String {
     if !csp.ready {
         return format!("{}: the pages of {} are being read", csp.preset, csp.version.short());
@@ -162,7 +162,7 @@ fn policy(csp: &status::Csp) -> String {
     format!("{}: {}, at most {} bytes{loose}", csp.preset, count_noun(csp.pages, "page"), csp.longest)
 }
 
-/// The denser codings, in words.
+/// Describes the precompressed codings in words.
 fn forms(codings: &status::Codings) -> String {
     let one =
         |made: &status::Made| format!("{} for {} ({})", made.coding, count_noun(made.files, "file"), show_size(made.bytes));
@@ -175,7 +175,7 @@ fn forms(codings: &status::Codings) -> String {
     all.join("; ")
 }
 
-/// What is known of the source: what was seen, what comes next.
+/// Adds the lines about the source: the last look at it, what comes next, and the job that runs.
 fn looks(status: &status::Status, line: &mut impl FnMut(&'static str, String)) {
     if let Some(source) = &status.source {
         line("source", source.clone());
@@ -215,7 +215,7 @@ fn looks(status: &status::Status, line: &mut impl FnMut(&'static str, String)) {
 
 impl Versions {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let store = Store::at(&context.store()?);
+        let store = VersionStore::at(&context.store()?);
         let record = store.record()?;
         let mut list = Vec::new();
         let mut text = String::new();
@@ -254,7 +254,7 @@ impl Versions {
 
 impl History {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let store = Store::at(&context.store()?);
+        let store = VersionStore::at(&context.store()?);
         let events = store.history()?;
         let events = &events[events.len().saturating_sub(self.last)..];
         if context.global.json {
@@ -264,8 +264,8 @@ impl History {
     }
 }
 
-/// Events in columns as wide as what stands in them; `now` in seconds since 1970.
-fn table(events: &[Event], now: i64) -> String {
+/// Formats events in columns as wide as their widest cell; `now` is in seconds since 1970.
+fn table(events: &[HistoryEvent], now: i64) -> String {
     let rows: Vec<[String; 5]> = events
         .iter()
         .map(|event| {
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn history_lines_up_and_says_how_long_ago() {
-        let event = |time: &str, what: &str, who: &str, note: Option<&str>| Event {
+        let event = |time: &str, what: &str, who: &str, note: Option<&str>| HistoryEvent {
             time: time.to_owned(),
             who: who.to_owned(),
             what: what.to_owned(),

@@ -1,4 +1,4 @@
-//! `docwharf store verify`: every byte of what is stored is read and proved again.
+//! `docwharf store verify`: reads every byte of the stored versions and verifies it again.
 
 use std::fmt::Write;
 
@@ -9,15 +9,15 @@ use serde_json::json;
 use docwharf_base::chain::{Chain, OneLine};
 use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::model::version::VersionId;
-use docwharf_site::seal::{Effort, verify_opened_image};
-use docwharf_agent::store::{IMAGE, Store};
+use docwharf_site::seal::{SealOptions, verify_opened_image};
+use docwharf_agent::store::{IMAGE, VersionStore};
 use docwharf_agent::sync::{SyncError, open};
 
 use super::{Context, Failure};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
-    /// Prove the stored versions again, without changing anything
+    /// Verify the stored versions again, without changing anything
     Verify(Verify),
 }
 
@@ -38,7 +38,7 @@ impl StoreCommand {
 
 impl Verify {
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let store = Store::at(&context.store()?);
+        let store = VersionStore::at(&context.store()?);
         let effort = context.effort();
         let active = store.record()?.active;
         let versions = store.versions()?;
@@ -76,10 +76,10 @@ impl Verify {
     }
 }
 
-/// Proves a version; whether its index matches as well. A lease keeps it from being pruned meanwhile.
-fn verify(store: &Store, id: VersionId, effort: &Effort) -> Result<bool, SyncError> {
+/// Verifies a version and returns whether its index matches as well. A lease keeps it from being pruned meanwhile.
+fn verify(store: &VersionStore, id: VersionId, effort: &SealOptions) -> Result<bool, SyncError> {
     let path = store.version_dir(id).join(IMAGE);
-    // By descriptor: another user of the store could have put a link or a named pipe in its place.
+    // Read by descriptor: another user of the store could put a link or a named pipe in the image's place.
     let image = store.image(id).map_err(|source| SyncError::Open { id, source })?;
     // A file system without locks has no leases.
     let _ = flock(&image, FlockOperation::NonBlockingLockShared);

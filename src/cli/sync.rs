@@ -1,14 +1,14 @@
-//! `docwharf sync`: one sync, now.
+//! `docwharf sync`: runs one sync, here or by the daemon that has the store open.
 
 use clap::Args;
 
 use crate::admin::wire::{Told, Verb};
 use crate::config::checked::{Config, SET_A_SOURCE};
-use docwharf_agent::store::Store;
-use docwharf_agent::sync::act::Means;
-use docwharf_agent::sync::plan::Trigger;
-use docwharf_agent::sync::settle::Report;
-use docwharf_agent::sync::{Intent, Outcome, act};
+use docwharf_agent::store::VersionStore;
+use docwharf_agent::sync::system::SyncContext;
+use docwharf_agent::sync::plan::SyncTrigger;
+use docwharf_agent::sync::activation::SyncReport;
+use docwharf_agent::sync::{SyncIntent, SyncOutcome, system};
 
 use super::attend::attended;
 use super::order::{self, Hand, hand, order, tell};
@@ -17,17 +17,17 @@ use super::{Context, Failure};
 
 #[derive(Debug, Args)]
 pub(super) struct Sync {
-    /// Look at the source even if the pinned label is already there
+    /// Check the source even if the pinned label is already in the store
     #[arg(long)]
     refresh: bool,
-    /// Activate what it brings, whatever the gate says; a hold stays
+    /// Activate the new version even if the gate refuses it; a hold stays
     #[arg(long)]
     force: bool,
 }
 
 impl Sync {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        // A configuration that is named must be good, and beside a daemon ask for the same as the daemon's.
+        // A configuration that --config names must be valid, and must name the same source as that of a running daemon.
         let named = context.global.config.is_some();
         let config = if named { Some(context.config()?) } else { None };
         let question = config.as_ref().map(|config| config.intent.question());
@@ -39,21 +39,21 @@ impl Sync {
         }
         let config = config.map_or_else(|| context.config(), Ok)?;
         context.warn_of(&config);
-        // Without a source there is nothing to do, which is a mistake only while there is nothing to serve either.
+        // Without a source there is nothing to do. That is a mistake only while there is nothing to serve, either.
         let no_source = config.intent.enabled && !config.intent.has_source();
-        if no_source && Store::at(&config.store).versions()?.is_empty() {
+        if no_source && VersionStore::at(&config.store).versions()?.is_empty() {
             return Err(Failure::NoSource(no_source_in(&config)));
         }
         if !config.intent.enabled {
-            // Nothing to do, so nothing to wait for.
-            return tell(context, &Told::of(&Report::of(Outcome::Disabled)));
+            // There is nothing to do, so the lock of the store is not needed.
+            return tell(context, &Told::of(&SyncReport::of(SyncOutcome::Disabled)));
         }
-        let trigger = if self.refresh { Trigger::Refresh } else { Trigger::Asked };
+        let trigger = if self.refresh { SyncTrigger::Refresh } else { SyncTrigger::Asked };
         let sources = context.sources();
         let (told, published) = attended(context, move |means| match hand(&config.store, means)? {
             Hand::Here(writer) => {
-                let means = Means { force: self.force, ..means.clone() };
-                let report = act::sync(&writer, &unhurried(&config), trigger, &means)?;
+                let means = SyncContext { force: self.force, ..means.clone() };
+                let report = system::sync_store(&writer, &unhurried(&config), trigger, &means)?;
                 Ok((Told::of(&report), published(&sources, &writer)))
             }
             Hand::Daemon(daemon) => order(&daemon, &config.store, verb, question, means).map(|told| (told, Ok(()))),
@@ -62,7 +62,7 @@ impl Sync {
     }
 }
 
-/// Why there is nothing to sync from, in a store without a version.
+/// Returns the message for a configuration without a source and a store without a version.
 fn no_source_in(config: &Config) -> String {
     let store = config.store.display();
     match &config.inbox {
@@ -75,8 +75,8 @@ fn no_source_in(config: &Config) -> String {
     }
 }
 
-/// What a person waits for may take all cores, unless the configuration says otherwise.
-pub(super) fn unhurried(config: &Config) -> Intent {
+/// Returns the intent for a command that a person waits for: it uses all processors, unless `sync.threads` is set.
+pub(super) fn unhurried(config: &Config) -> SyncIntent {
     let mut intent = config.intent.clone();
     if let Some(threads) = config.threads {
         intent.effort.threads = threads;

@@ -1,17 +1,17 @@
-//! Text in columns: how wide it is on a terminal, and how it is made to fit.
+//! Text in columns: measures how wide text is on a terminal, and cuts or fills it to a width.
 
 use std::io;
 
 use rustix::termios::tcgetwinsize;
 use unicode_width::UnicodeWidthStr;
 
-/// The columns that text takes on a terminal. The text has no control characters any more: see
+/// Returns the columns that text takes on a terminal. The text must not contain control characters: see
 /// [`OneLine`](docwharf_base::chain::OneLine).
 pub(super) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// Text in exactly so many columns: cut with an ellipsis, or filled with spaces.
+/// Returns text in exactly `columns` columns: cut with an ellipsis, or filled with spaces.
 pub(super) fn fit(text: &str, columns: usize) -> String {
     let mut fitted = cut(text, columns);
     let filled = width(&fitted);
@@ -19,20 +19,20 @@ pub(super) fn fit(text: &str, columns: usize) -> String {
     fitted
 }
 
-/// Text in at most so many columns; a mark stays with the letter that it is on.
+/// Returns text in at most `columns` columns; a combining mark stays with its letter.
 pub(super) fn cut(text: &str, columns: usize) -> String {
     // The common case, and the only one where a long text costs more than its beginning.
     if text.len() <= columns && text.is_ascii() || width(text) <= columns {
         return text.to_owned();
     }
-    // One column is the ellipsis's.
+    // One column is for the ellipsis.
     let Some(room) = columns.checked_sub(1) else { return String::new() };
     let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
     let end = ends.take_while(|end| width(&text[..*end]) <= room).last().unwrap_or(0);
     format!("{}…", &text[..end])
 }
 
-/// The columns of the terminal that stdout is; none if it is none, or one that does not say.
+/// Returns the width of the terminal on standard output; `None` if it is no terminal or reports no width.
 pub(super) fn terminal_width() -> Option<usize> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)

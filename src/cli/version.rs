@@ -1,4 +1,5 @@
-//! `docwharf version`: which program this is, for bug reports and inventories. `docwharf --version` stays one line.
+//! `docwharf version`: shows how this program was built, for bug reports and inventories. `docwharf --version` stays one
+//! line.
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ impl Version {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
         let version = env!("CARGO_PKG_VERSION");
         let target = env!("DOCWHARF_TARGET");
-        // Empty in builds for development, and where there was no repository.
+        // Empty in development builds, and in builds without a repository.
         let commit = Some(env!("DOCWHARF_COMMIT")).filter(|commit| !commit.is_empty());
         let features: Vec<&str> = env!("DOCWHARF_FEATURES").split(',').filter(|name| !name.is_empty()).collect();
         let json = json!({

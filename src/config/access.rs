@@ -1,4 +1,4 @@
-//! `[access]` and `server.trustedProxies`: who may read, whose word counts, what is written down.
+//! `[access]` and `server.trustedProxies`: the clients that may read, the proxies that are trusted, and the access log.
 
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,16 +6,16 @@ use std::path::PathBuf;
 
 use http::HeaderName;
 
-use docwharf_serve::access::{Access, Door};
-use docwharf_serve::cidr::Networks;
-use docwharf_serve::line::{Address, Format};
-use docwharf_serve::log::LogSettings;
+use docwharf_serve::access::{AccessPolicy, AccessControl};
+use docwharf_serve::cidr::IpRanges;
+use docwharf_serve::access_log_line::{LoggedAddress, AccessLogFormat};
+use docwharf_serve::log::AccessLogSettings;
 
 use super::checked::Config;
 use super::checker::Checker;
 
-/// Fields that clients send by themselves, that say what the request is, or that are the connection's: they name nobody.
-/// A client's own `Authorization` is no word of a proxy's, either: anybody can send one.
+/// Header fields that cannot name the user who has signed in: clients send them by themselves, or they describe the
+/// request or the connection. `Authorization` is one of them: any client can send it, so it is no statement of a proxy.
 const NO_NAMES: &[&str] = &[
     "authorization",
     "connection",
@@ -43,24 +43,24 @@ const NO_NAMES: &[&str] = &[
     "x-real-ip",
     "x-requested-with",
 ];
-/// The same of whole families.
+/// Prefixes of other header fields that cannot name the user.
 const NO_NAMES_LIKE: &[&str] = &["accept", "cache-control", "content-", "if-", "proxy-", "sec-", "set-cookie"];
-/// Of this family, those that name somebody.
+/// The prefix of header fields of which only those in `FORWARDED_NAMES` can name the user.
 const FORWARDED: &str = "x-forwarded-";
 const FORWARDED_NAMES: &[&str] = &["user", "email", "preferred-username", "login", "name", "groups"];
 
-/// Whether a field can be the one in which a proxy names who has signed in.
+/// Returns whether a proxy may use this header field to name the user who has signed in.
 fn names_somebody(name: &HeaderName) -> bool {
     let name = name.as_str();
     let is_known = NO_NAMES.contains(&name) || NO_NAMES_LIKE.iter().any(|family| name.starts_with(family));
     !is_known && name.strip_prefix(FORWARDED).is_none_or(|rest| FORWARDED_NAMES.contains(&rest))
 }
 
-/// Proxies and access, as a part of how sites are served.
-pub(super) fn check_access(checker: &mut Checker<'_>) -> Door {
+/// Checks the trusted proxies and access control.
+pub(super) fn check_access(checker: &mut Checker<'_>) -> AccessControl {
     let proxies = networks(checker, "server.trustedProxies").unwrap_or_default();
     let allow = networks(checker, "access.allow");
-    if allow.as_ref().is_some_and(Networks::is_empty) {
+    if allow.as_ref().is_some_and(IpRanges::is_empty) {
         let what = "an empty list lets nobody in: name ranges of addresses, or leave the key out";
         checker.value::<()>("access.allow", |_| Err(what.to_owned()));
     }
@@ -71,15 +71,15 @@ pub(super) fn check_access(checker: &mut Checker<'_>) -> Door {
         })
     });
     if header.is_some() && proxies.is_empty() {
-        let what = "nobody may set it: name the proxies that sign readers in, in server.trustedProxies";
+        let what = "no proxy may set it: name the proxies that sign readers in, in server.trustedProxies";
         checker.value::<()>("access.header", |_| Err(what.to_owned()));
     }
-    Door { access: Access { allow, header }, proxies }
+    AccessControl { access: AccessPolicy { allow, user_header: header }, proxies }
 }
 
-fn networks(checker: &mut Checker<'_>, key: &str) -> Option<Networks> {
+fn networks(checker: &mut Checker<'_>, key: &str) -> Option<IpRanges> {
     let texts: Vec<String> = checker.texts(key)?.into_iter().filter(|text| !text.is_empty()).collect();
-    match Networks::parse(&texts) {
+    match IpRanges::parse(&texts) {
         Ok(networks) => Some(networks),
         Err(why) => {
             checker.value::<()>(key, |_| Err(why));
@@ -88,18 +88,18 @@ fn networks(checker: &mut Checker<'_>, key: &str) -> Option<Networks> {
     }
 }
 
-/// The access log; none if it is off.
-pub(super) fn check_log(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Option<LogSettings> {
+/// Checks the settings of the access log; `None` if it is off.
+pub(super) fn check_log(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Option<AccessLogSettings> {
     let format = checker.parsed("access.log", |text| match text {
         "off" => Ok(None),
-        "json" => Ok(Some(Format::Json)),
-        "combined" => Ok(Some(Format::Combined)),
+        "json" => Ok(Some(AccessLogFormat::Json)),
+        "combined" => Ok(Some(AccessLogFormat::Combined)),
         _ => Err("\"off\", \"json\" or \"combined\" is needed".to_owned()),
     });
     let address = checker.parsed("access.logAddress", |text| match text {
-        "truncated" => Ok(Address::Truncated),
-        "full" => Ok(Address::Full),
-        "none" => Ok(Address::None),
+        "truncated" => Ok(LoggedAddress::Truncated),
+        "full" => Ok(LoggedAddress::Full),
+        "none" => Ok(LoggedAddress::None),
         _ => Err("\"truncated\", \"full\" or \"none\" is needed".to_owned()),
     });
     let file = checker.text("access.logFile").map(|path| base_of("access.logFile").join(path));
@@ -108,12 +108,12 @@ pub(super) fn check_log(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> Pat
         checker.value::<()>("access.logFile", |_| Err(what));
         return None;
     }
-    Some(LogSettings { format: format??, address: address.unwrap_or_default(), file })
+    Some(AccessLogSettings { format: format??, address: address.unwrap_or_default(), file })
 }
 
-/// Who may read a site that is served at these addresses though nobody was asked for: a doubt worth telling, because
-/// documentation may be meant for some only.
-pub fn exposed(access: &Access, addresses: impl IntoIterator<Item = SocketAddr>) -> Option<String> {
+/// Returns a warning if a site without access control is served on one of these addresses and that address is not a
+/// loopback one: documentation may be meant for some readers only.
+pub fn exposed(access: &AccessPolicy, addresses: impl IntoIterator<Item = SocketAddr>) -> Option<String> {
     if !access.is_open() {
         return None;
     }
@@ -123,7 +123,7 @@ pub fn exposed(access: &Access, addresses: impl IntoIterator<Item = SocketAddr>)
     ))
 }
 
-/// Where a configuration has the site served.
+/// Returns the addresses on which a configuration serves the site.
 pub fn addresses(config: &Config) -> impl Iterator<Item = SocketAddr> {
     config.listen.iter().chain(config.tls.iter().flat_map(|tls| &tls.listen)).copied()
 }

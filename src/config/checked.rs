@@ -1,4 +1,4 @@
-//! Configuration proved: every value has its type, every default is filled in.
+//! The checked configuration: every value has its type, and every default is filled in.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,15 +14,15 @@ use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::version::VersionLabel;
 use docwharf_base::net::Network;
 use docwharf_agent::publish;
-use docwharf_site::seal::Effort;
-use docwharf_serve::Settings;
-use docwharf_serve::log::LogSettings;
+use docwharf_site::seal::SealOptions;
+use docwharf_serve::SiteSettings;
+use docwharf_serve::log::AccessLogSettings;
 use docwharf_site::lookup::Addresses;
-use docwharf_site::rules::Rules;
-use docwharf_agent::store::Store;
-use docwharf_agent::sync::key::KeyPlace;
+use docwharf_site::rules::RuleSet;
+use docwharf_agent::store::VersionStore;
+use docwharf_agent::sync::api_key::KeyPlace;
 use docwharf_agent::sync::schedule::Schedule;
-use docwharf_agent::sync::{ApiSource, Intent};
+use docwharf_agent::sync::{ApiSource, SyncIntent};
 
 use super::access::{check_access, check_log};
 use super::checker::Checker;
@@ -41,98 +41,98 @@ use super::values::{
 };
 use super::{Place, Problem};
 
-/// Where the configuration is when nobody says otherwise.
+/// The default path of the configuration.
 pub const DEFAULT_FILE: &str = "/etc/docwharf/config.toml";
-/// A configuration is never larger, in bytes: it is some lines, perhaps with rules.
+/// The maximum size of a configuration file in bytes: it has a few lines, perhaps with rules.
 const MAX_FILE_BYTES: u64 = 16 << 20;
-/// Where the store is when nobody says otherwise.
+/// The default path of the store.
 const DEFAULT_STORE: &str = "/var/lib/docwharf";
-/// The only listener with a default.
+/// The default address of the site; no other listener has a default.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
-/// How often the source is looked at.
+/// The default interval between checks of the source.
 const INTERVAL: Duration = Duration::from_mins(15);
-/// The same where each look starts an export job.
+/// The default interval between checks of the source if each check starts an export job.
 const JOB_INTERVAL: Duration = Duration::from_hours(24);
 
-/// All that docwharf does, decided.
+/// The checked configuration, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// What a sync is to do.
-    pub intent: Intent,
-    /// Instead of the interval.
+    /// The part that a sync needs.
+    pub intent: SyncIntent,
+    /// The schedule of checks of the source, which replaces the interval.
     pub schedule: Option<Schedule>,
-    /// A folder whose files are imported.
+    /// The inbox: a folder whose files are imported.
     pub inbox: Option<PathBuf>,
-    /// Threads for sealing, if it says.
+    /// The number of threads for sealing, if it is set.
     pub threads: Option<usize>,
-    /// Where versions are kept.
+    /// The path of the store.
     pub store: PathBuf,
-    /// After how long a version is proved again; none for never.
+    /// The time after which a version is verified again; `None` for never.
     pub scrub: Option<Duration>,
-    /// Where the site is served.
+    /// The addresses on which the site is served.
     pub listen: Vec<SocketAddr>,
-    /// How.
-    pub settings: Settings,
-    /// The codings that are made of what is active, in this order.
+    /// The settings of serving.
+    pub settings: SiteSettings,
+    /// The codings in which the active version is precompressed, in this order.
     pub codings: Vec<ContentCoding>,
-    /// The operator's redirects, rewrites and fields.
-    pub rules: Arc<Rules>,
-    /// The file that some of them come from.
+    /// The operator's redirects, rewrites and header fields.
+    pub rules: Arc<RuleSet>,
+    /// The file from which some of the rules come.
     pub rules_file: Option<PathBuf>,
-    /// Where it is served encrypted, and under which certificate.
+    /// The TLS addresses of the site, and its certificate.
     pub tls: Option<TlsSettings>,
-    /// What is written down of requests.
-    pub log: Option<LogSettings>,
-    /// Where health, status and metrics are told, besides the control socket.
+    /// The settings of the access log.
+    pub log: Option<AccessLogSettings>,
+    /// The addresses on which health, status and metrics are served, besides the control socket.
     pub admin: Vec<SocketAddr>,
-    /// Under which names that listener answers, besides those that it always has.
+    /// The host names that the admin listener accepts, besides those that it always accepts.
     pub admin_hosts: Vec<String>,
-    /// Where the version that waits to become active is shown.
+    /// The addresses on which the version that waits to become active is served.
     pub staged: Vec<SocketAddr>,
-    /// Where it is put as files for another server.
+    /// The settings of publishing as files for another server.
     pub publish: Option<publish::Settings>,
-    /// What is allowed but probably not meant.
+    /// Warnings about values that are allowed but probably not intended.
     pub warnings: Vec<Problem>,
 }
 
 impl Config {
-    /// Whether versions can come from anywhere but a person.
+    /// Returns whether versions can arrive without a command: from a source, or through the inbox.
     pub fn receives_versions(&self) -> bool {
         self.intent.has_source() || self.inbox.is_some()
     }
 
-    /// Whether `run` would end at once: there is no source, and no version in the store. A store that cannot be read counts
-    /// as one that has some.
+    /// Returns whether `run` would end at once, because there is neither a source nor a stored version. A store that
+    /// cannot be read counts as one with versions.
     pub fn has_nothing_to_serve(&self) -> bool {
-        !self.receives_versions() && Store::at(&self.store).versions().is_ok_and(|versions| versions.is_empty())
+        !self.receives_versions() && VersionStore::at(&self.store).versions().is_ok_and(|versions| versions.is_empty())
     }
 }
 
-/// The verdict on a configuration with nothing to serve: `run`, `config check` and `doctor` say it in the same words.
+/// Returns the message about a configuration with nothing to serve. `run`, `config check` and `doctor` use it.
 pub fn nothing_to_serve(store: &Path) -> String {
     format!("there is nothing to serve: no source is set, and the store {} is empty", store.display())
 }
 
-/// What to do about it.
+/// The advice that follows [`nothing_to_serve`].
 pub const SET_A_SOURCE: &str =
     "set [api] (baseUrl, domain and a key), staticExport.bundleUrl or sync.inbox, or import a bundle";
 
-/// Where configuration comes from.
+/// The sources of the configuration: a file and the environment.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     /// `--config`
     pub flag: Option<PathBuf>,
-    /// Whether the environment is left out.
+    /// Whether the environment is ignored.
     pub bare: bool,
-    /// Whether there was a file with something in it when it was first read.
+    /// Whether there was a file with content when the configuration was first read.
     pub had_file: bool,
-    /// Whether root has the credentials and the environment of the systemd unit that runs this configuration. The service
-    /// itself has only what systemd passes to it.
+    /// Whether a command of root uses the credentials and the environment of the systemd unit that runs this
+    /// configuration. The service itself has only those that systemd passes to it.
     pub uses_unit: bool,
 }
 
 impl Sources {
-    /// The file, and whether somebody named it.
+    /// Returns the path of the file, and whether it was named explicitly.
     pub fn file(&self) -> (PathBuf, bool) {
         let named = self.flag.clone().or_else(|| std::env::var_os("DOCWHARF_CONFIG").map(PathBuf::from));
         let is_named = named.is_some();
@@ -141,34 +141,34 @@ impl Sources {
         (std::path::absolute(&path).unwrap_or(path), is_named)
     }
 
-    /// The systemd unit that runs this configuration, where root asks beside the service.
+    /// Returns the systemd unit that runs this configuration, if root runs a command beside the service.
     pub fn unit(&self) -> Option<ServiceUnit> {
         let is_root = rustix::process::geteuid().is_root();
         (self.uses_unit && is_root).then(|| ServiceUnit::for_configuration(&self.file().0)).flatten()
     }
 
-    /// Reads file and environment, and proves them.
+    /// Reads file and environment, and checks them.
     pub fn load(&self) -> Result<Config, Vec<Problem>> {
         self.read().and_then(|raw| self.check(raw))
     }
 
-    /// Where the store is, as far as a configuration with mistakes tells.
+    /// Returns the path of the store, even if other parts of the configuration have mistakes.
     pub fn store(&self) -> Option<PathBuf> {
         let raw = self.read().ok()?;
-        // A default would be a guess about a file that cannot be read; another store is worse than none.
+        // The default would be a guess about a file with mistakes; a wrong store is worse than none.
         if raw.get("store.path").is_none() && std::env::var_os("STATE_DIRECTORY").is_none() {
             return None;
         }
         self.alone(&raw, store_path)
     }
 
-    /// Where the site of this store is published, as far as such a configuration tells.
+    /// Returns the settings of publishing for this store, even if other parts of the configuration have mistakes.
     pub fn publish(&self, store: &Path) -> Option<publish::Settings> {
         let raw = self.read().ok()?;
         self.alone(&raw, |checker, base_of| check_publish(checker, base_of, store, &mut Vec::new())).flatten()
     }
 
-    /// A part of the configuration, if nothing is wrong with that part.
+    /// Checks one part of the configuration; `None` if that part has mistakes.
     fn alone<T>(&self, raw: &Raw, part: impl FnOnce(&mut Checker<'_>, &dyn Fn(&str) -> PathBuf) -> T) -> Option<T> {
         let mut checker = Checker { raw, problems: Vec::new() };
         let beside = self.file().0.parent().unwrap_or(Path::new("/")).to_owned();
@@ -180,8 +180,8 @@ impl Sources {
         checker.problems.is_empty().then_some(found)
     }
 
-    /// Reads them while an earlier reading is in force: a file that has vanished or was emptied is a mistake then, not a
-    /// configuration.
+    /// Reads the configuration again while an earlier one is in force. If there was a file and it is missing or empty
+    /// now, that is a mistake and not a configuration.
     pub fn load_again(&self) -> Result<Config, Vec<Problem>> {
         let (path, _) = self.file();
         let is_empty = std::fs::metadata(&path).map_or(self.had_file, |metadata| metadata.len() == 0);
@@ -192,14 +192,14 @@ impl Sources {
         self.load()
     }
 
-    /// The same, knowing whether there is a file.
+    /// Records whether there is a file with content, for [`Sources::load_again`].
     #[must_use]
     pub fn settled(self) -> Sources {
         let had_file = std::fs::metadata(self.file().0).is_ok_and(|metadata| metadata.len() > 0);
         Sources { had_file, ..self }
     }
 
-    /// Reads file and environment as they are written.
+    /// Reads file and environment as written.
     pub fn read(&self) -> Result<Raw, Vec<Problem>> {
         let (path, named) = self.file();
         let shown = self.flag.clone().unwrap_or_else(|| path.clone());
@@ -222,16 +222,17 @@ impl Sources {
         Ok(raw)
     }
 
-    /// Proves what was read.
+    /// Checks a configuration that was read.
     pub fn check(&self, raw: Raw) -> Result<Config, Vec<Problem>> {
         let mut config = check(raw, self.file().0.parent().unwrap_or(Path::new("/")))?;
-        // Proxies are part of the environment.
+        // The variables of HTTP proxies are part of the environment.
         config.intent.network.direct = self.bare;
         Ok(config)
     }
 }
 
-/// Proves what was written. Relative paths of a file are relative to it, those of the environment to where we are.
+/// Checks a configuration. Relative paths in the file refer to `beside`, its folder; those in the environment to the
+/// working directory.
 fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let problems = std::mem::take(&mut raw.problems);
     let mut checker = Checker { raw: &raw, problems };
@@ -258,7 +259,7 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let scrub = space::scrub(&mut checker);
     let tls = check_tls(&mut checker, &base_of);
     let log = check_log(&mut checker, &base_of);
-    // A site may be served encrypted only.
+    // The site may be served over TLS only.
     let listen = check_listen(&mut checker, "server.listen", &[DEFAULT_LISTEN], tls.is_some());
     let admin = check_listen(&mut checker, "admin.listen", &[], false);
     let admin_hosts = check_hosts(&mut checker);
@@ -290,7 +291,8 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     })
 }
 
-/// Refuses a place in the store, where docwharf's own files would be taken for somebody's. Links are not looked at.
+/// Refuses a path in the store, where docwharf's own files would be mistaken for those of a user. Symbolic links are
+/// not resolved.
 pub(super) fn outside_store(place: PathBuf, store: &Path) -> Result<PathBuf, String> {
     if place.starts_with(store) { Err("it is the store or lies in it".to_owned()) } else { Ok(place) }
 }
@@ -299,7 +301,7 @@ fn store_path(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> P
     match checker.text("store.path") {
         Some(path) => base_of("store.path").join(path),
         None => std::env::var_os("STATE_DIRECTORY")
-            // systemd gives a list when a unit has several.
+            // systemd passes a list if the unit has several state directories.
             .and_then(|value| value.to_str()?.split(':').next().map(PathBuf::from))
             .unwrap_or_else(|| PathBuf::from(DEFAULT_STORE)),
     }
@@ -310,7 +312,7 @@ fn check_intent(
     base_of: &dyn Fn(&str) -> PathBuf,
     warnings: &mut Vec<Problem>,
     addresses: Addresses,
-) -> Intent {
+) -> SyncIntent {
     let enabled = checker.flag("staticExport.enabled");
     let base = base_of("staticExport.bundleUrl");
     let bundle = checker.parsed("staticExport.bundleUrl", |text| parse_bundle(text, &base));
@@ -322,7 +324,7 @@ fn check_intent(
     let api = check_api(checker, base_of, warnings);
     let probes = check_probes(checker, api.as_ref());
     let said = |key: &str| checker.raw.get(key).is_some();
-    // Without probes there is nothing to look at but the export itself.
+    // Without probes, each check has to start an export job.
     let each_look = match &probes {
         Some(probes) => probes.is_empty(),
         None => said("sync.interval") || said("sync.schedule"),
@@ -333,7 +335,7 @@ fn check_intent(
         _ => Vec::new(),
     };
     let by_default = if each_look && api.is_some() { JOB_INTERVAL } else { INTERVAL };
-    Intent {
+    SyncIntent {
         enabled: enabled.unwrap_or(true),
         bundle,
         api,
@@ -346,7 +348,7 @@ fn check_intent(
         max_age: checker.duration("sync.maxAge", Duration::from_secs(1)).unwrap_or(Duration::from_hours(24)),
         job_timeout: checker.duration("sync.jobTimeout", Duration::from_secs(1)).unwrap_or(Duration::from_mins(30)),
         network,
-        effort: Effort::new(check_limits(checker)),
+        effort: SealOptions::new(check_limits(checker)),
         allowance: space::check(checker),
         gate: check_gate(checker, addresses),
         activation: check_activation(checker),
@@ -390,7 +392,7 @@ fn check_api(
     let status_path = checker.parsed("api.statusPath", StatusPath::parse).unwrap_or_default();
     let key_file = checker.text("api.keyFile").map(|path| base_of("api.keyFile").join(path));
     let raw = checker.raw;
-    // An empty section asks for nothing, and certificates are for links, too.
+    // An empty section has no effect, and api.caFile is used for links as well.
     let section = ["api.baseUrl", "api.domain", "api.projectId", "api.keyFile"];
     let place = section.iter().find_map(|key| raw.get(key)).map(|written| written.place.clone())?;
     for (key, missing) in [("api.baseUrl", base.is_none()), ("api.domain", domain.is_none())] {
@@ -411,10 +413,11 @@ fn check_api(
     if !base.is_encrypted() && !base.is_loopback() {
         warn("plain http: the key can be read on its way");
     }
-    Some(ApiSource { base, domain, project, status_path, key: key_place(key_file, &raw.credentials) })
+    Some(ApiSource { base, domain, project, status_path, api_key: key_place(key_file, &raw.credentials) })
 }
 
-/// The first set of `keyFile`, `$DOCWHARF_API_KEY`, the credential `api-key`.
+/// Returns the place of the API key: the first that is set of `keyFile`, `$DOCWHARF_API_KEY` and the credential
+/// `api-key`.
 fn key_place(file: Option<PathBuf>, credentials: &Credentials) -> KeyPlace {
     if let Some(path) = file {
         return KeyPlace::File(path);
@@ -437,7 +440,7 @@ fn check_probes(checker: &mut Checker<'_>, api: Option<&ApiSource>) -> Option<Ve
     match parsed {
         Ok(probes) if probes.is_empty() || api.is_some() => Some(probes),
         Ok(_) => {
-            checker.value::<()>("sync.probe", |_| Err("probes tell when to export, which needs [api]".to_owned()));
+            checker.value::<()>("sync.probe", |_| Err("probes need [api]: they decide when to start an export".to_owned()));
             None
         }
         Err(why) => {
@@ -469,7 +472,7 @@ fn check_listen(checker: &mut Checker<'_>, key: &str, default: &[&str], may_be_n
     }
 }
 
-/// `admin.hosts`: names without a port.
+/// Checks `admin.hosts`: host names without a port.
 fn check_hosts(checker: &mut Checker<'_>) -> Vec<String> {
     let names = checker.texts("admin.hosts").unwrap_or_default();
     let parsed: Result<Vec<String>, String> = names.iter().map(|name| parse_domain(name)).collect();
@@ -479,8 +482,8 @@ fn check_hosts(checker: &mut Checker<'_>) -> Vec<String> {
     })
 }
 
-fn check_settings(checker: &mut Checker<'_>) -> Settings {
-    let defaults = Settings::default();
+fn check_settings(checker: &mut Checker<'_>) -> SiteSettings {
+    let defaults = SiteSettings::default();
     let base_path = checker.value("server.basePath", |value| match value {
         Value::Text(text) => parse_base_path(text),
         _ => Err("a text in quotes is needed".to_owned()),
@@ -489,19 +492,19 @@ fn check_settings(checker: &mut Checker<'_>) -> Settings {
         Value::Text(text) => parse_slashes(text),
         _ => Err("\"auto\", \"serve\" or \"redirect\" is needed".to_owned()),
     });
-    Settings {
+    SiteSettings {
         base_path: base_path.unwrap_or(defaults.base_path),
         slashes: slashes.unwrap_or(defaults.slashes),
         identity_cache: checker.size("server.identityCache").unwrap_or(defaults.identity_cache),
         held_bytes: checker.size("server.heldBytes").unwrap_or(defaults.held_bytes),
         asset_grace: checker.duration("server.assetGrace", Duration::ZERO).unwrap_or(defaults.asset_grace),
         protection: protection::check(checker),
-        door: check_access(checker),
+        access_control: check_access(checker),
         hsts: check_hsts(checker),
     }
 }
 
-/// All of them unless some are named; none for an empty list.
+/// Checks `server.codings`: all codings if the key is not set, none for an empty list.
 fn check_codings(checker: &mut Checker<'_>) -> Vec<ContentCoding> {
     let Some(names) = checker.texts("server.codings") else { return ContentCoding::ALL.to_vec() };
     let mut codings = Vec::new();
@@ -523,7 +526,7 @@ mod defaults;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use docwharf_agent::sync::Bundle;
+    use docwharf_agent::sync::BundleLocation;
 
     fn checked(text: &str) -> Result<Config, Vec<String>> {
         let mut raw = Raw::default();
@@ -534,7 +537,7 @@ mod tests {
     #[test]
     fn paths_are_relative_to_the_file_and_defaults_are_filled_in() {
         let config = checked("[staticExport]\nbundleUrl = \"docs.zip\"\n[store]\npath = \"store\"\n").unwrap();
-        assert_eq!(config.intent.bundle, Some(Bundle::File("/etc/docs.zip".into())));
+        assert_eq!(config.intent.bundle, Some(BundleLocation::File("/etc/docs.zip".into())));
         assert_eq!(config.store, Path::new("/etc/store"));
         assert!(config.intent.enabled);
         assert_eq!(config.listen, [DEFAULT_LISTEN.parse().unwrap()]);

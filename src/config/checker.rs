@@ -1,4 +1,5 @@
-//! Typed reading of what was written: each mistake is noted with its place, and reading goes on.
+//! Reads typed values from the configuration as written. Each mistake is recorded with its place, and reading
+//! continues.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use docwharf_base::model::units::{parse_duration, parse_size, show_duration};
 use super::Problem;
 use super::raw::{Raw, Value, Written};
 
-/// Reads values in the shape that is needed, and collects what is wrong with them.
+/// Reads values as the types that are needed, and collects mistakes.
 pub(super) struct Checker<'a> {
     pub(super) raw: &'a Raw,
     pub(super) problems: Vec<Problem>,
@@ -18,7 +19,7 @@ impl Checker<'_> {
         self.problems.push(Problem { place: written.place.clone(), what });
     }
 
-    /// A value that `parse` understands; text from the environment is parsed like text from a file.
+    /// Reads a value with `parse`. Text from the environment is parsed like text from a file.
     pub(super) fn value<T>(&mut self, key: &str, parse: impl FnOnce(&Value) -> Result<T, String>) -> Option<T> {
         let written = self.raw.get(key)?;
         match parse(&written.value) {
@@ -60,7 +61,7 @@ impl Checker<'_> {
         })
     }
 
-    /// A duration of at least `least`.
+    /// Reads a duration of at least `least`.
     pub(super) fn duration(&mut self, key: &str, least: Duration) -> Option<Duration> {
         self.value(key, |value| match value {
             Value::Text(text) => parse_duration(text).and_then(|duration| {
@@ -71,7 +72,7 @@ impl Checker<'_> {
         })
     }
 
-    /// A text that `parse` understands.
+    /// Reads a text with `parse`.
     pub(super) fn parsed<T>(&mut self, key: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         self.value(key, |value| match value {
             Value::Text(text) if text.is_empty() => Err("it is empty".to_owned()),

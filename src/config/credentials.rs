@@ -1,33 +1,34 @@
-//! Where the credentials are that systemd passes to the service (systemd.exec(5), `LoadCredential=`): in the folder that it
-//! names to the service itself; for root, who types a command beside the service, where the unit takes them from.
+//! The credentials that systemd passes to the service (systemd.exec(5), `LoadCredential=`). The service finds them in
+//! the folder that systemd names. A command that root runs beside the service finds them in the files from which the
+//! unit loads them.
 
 use std::path::PathBuf;
 
 use super::unit::ServiceUnit;
 
-/// Where credentials are found by name.
+/// The place in which credentials are found by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Credentials {
-    /// None are passed.
+    /// There are no credentials.
     #[default]
     None,
-    /// In `$CREDENTIALS_DIRECTORY`.
+    /// The folder `$CREDENTIALS_DIRECTORY`.
     Passed(PathBuf),
-    /// Where this unit takes them from.
+    /// The files from which this unit loads them.
     Unit(Box<ServiceUnit>),
 }
 
 /// A credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
-    /// Its file, which may not be there.
+    /// The path of its file, which may be missing.
     pub path: PathBuf,
-    /// The unit whose credential it is, where it is looked at from beside the service.
+    /// The unit that loads it, if a command beside the service reads it.
     pub unit: Option<String>,
 }
 
 impl Credentials {
-    /// The folder that systemd has named, else `unit`.
+    /// Returns the folder that systemd has named, otherwise the files of `unit`.
     pub fn new(unit: Option<ServiceUnit>) -> Credentials {
         match (std::env::var_os("CREDENTIALS_DIRECTORY"), unit) {
             (Some(folder), _) => Credentials::Passed(PathBuf::from(folder)),
@@ -36,14 +37,15 @@ impl Credentials {
         }
     }
 
-    /// What the unit puts into this variable, for root beside the service; an empty value counts as none.
+    /// Returns the value that the unit gives to an environment variable, for root beside the service. An empty value
+    /// counts as unset.
     pub fn variable(&self, name: &str) -> Option<String> {
         let Credentials::Unit(unit) = self else { return None };
         let found = unit.environment().into_iter().rev().find(|(known, _)| known == name);
         found.and_then(|(_, value)| value.into_string().ok()).filter(|value| !value.trim().is_empty())
     }
 
-    /// The credential of this name, if one is passed.
+    /// Finds the credential of this name, if one is passed.
     pub fn find(&self, name: &str) -> Option<Credential> {
         match self {
             Credentials::None => None,

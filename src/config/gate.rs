@@ -1,17 +1,17 @@
-//! `[gate]` and `[activate]`: what a version must be like, and whether it becomes active by itself.
+//! `[gate]` and `[activate]`: the demands on a version, and whether it becomes active without a person.
 
 use docwharf_site::lookup::Addresses;
-use docwharf_agent::sync::Activation;
-use docwharf_agent::sync::gate::Gate;
+use docwharf_agent::sync::ActivationMode;
+use docwharf_agent::sync::gate::GateRules;
 
 use super::checker::Checker;
 
-/// More pages or links than any site has.
+/// The upper bound of numbers of pages and links; no site has more.
 const MOST: u64 = 1_000_000_000;
 
-/// The rules of the gate; those that are not set ask nothing.
-pub(super) fn check_gate(checker: &mut Checker<'_>, addresses: Addresses) -> Gate {
-    Gate {
+/// Checks the rules of the gate. A rule that is not set demands nothing.
+pub(super) fn check_gate(checker: &mut Checker<'_>, addresses: Addresses) -> GateRules {
+    GateRules {
         require: check_require(checker),
         min_pages: checker.number("gate.minPages", 0, MOST),
         max_shrink: checker.parsed("gate.maxShrink", parse_percent),
@@ -20,11 +20,11 @@ pub(super) fn check_gate(checker: &mut Checker<'_>, addresses: Addresses) -> Gat
     }
 }
 
-/// Who makes a version active.
-pub(super) fn check_activation(checker: &mut Checker<'_>) -> Activation {
+/// Checks whether versions become active automatically or by a person (`activate.mode`).
+pub(super) fn check_activation(checker: &mut Checker<'_>) -> ActivationMode {
     let mode = checker.parsed("activate.mode", |text| match text {
-        "auto" => Ok(Activation::Auto),
-        "manual" => Ok(Activation::Manual),
+        "auto" => Ok(ActivationMode::Auto),
+        "manual" => Ok(ActivationMode::Manual),
         _ => Err("\"auto\" or \"manual\" is needed".to_owned()),
     });
     mode.unwrap_or_default()
@@ -42,14 +42,14 @@ fn check_require(checker: &mut Checker<'_>) -> Vec<String> {
     }
 }
 
-/// An address as a reader asks for it, percent-encoded where need be.
+/// Checks the path of a page as clients request it, percent-encoded where necessary.
 fn check_address(text: &str) -> Result<(), String> {
     let plain = text.starts_with('/') && !text.contains(['?', '#']) && !text.chars().any(char::is_control);
     let wrong = || format!("{text:?} is no address of a page: write it like \"/guides/start\", without host and query");
     plain.then_some(()).ok_or_else(wrong)
 }
 
-/// Whole percent: `30%`.
+/// Parses whole percent, such as `30%`.
 fn parse_percent(text: &str) -> Result<u8, String> {
     let number = text.strip_suffix('%').map(str::trim_end).filter(|n| n.bytes().all(|b| b.is_ascii_digit()));
     let percent = number.and_then(|number| number.parse().ok()).filter(|&percent| percent <= 100);

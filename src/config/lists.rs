@@ -1,4 +1,5 @@
-//! Lists of tables, such as `[[server.redirects]]`: rows of keys, each value with its place. They stand in the file only.
+//! Lists of tables, such as `[[server.redirects]]`: rows of keys, each value with its place. They can be set in the
+//! file only, not in the environment.
 
 use toml::de::{DeTable, DeValue};
 
@@ -6,7 +7,7 @@ use super::raw::{Raw, Value, Written, nearest, shape};
 use super::show::in_quotes;
 use super::{Place, Problem};
 
-/// A list: its name, and the keys of a row. A key that ends with `.*` is a table of whatever names.
+/// A list of tables: its name, and the keys of a row. A key that ends with `.*` is a table with arbitrary names.
 #[derive(Debug, Clone, Copy)]
 pub struct List {
     /// The name with its section.
@@ -14,7 +15,7 @@ pub struct List {
     keys: &'static [&'static str],
 }
 
-/// Every list there is.
+/// All lists.
 pub const LISTS: &[List] = &[
     List { name: "server.redirects", keys: &["source", "destination", "permanent", "status", "force"] },
     List { name: "server.headers", keys: &["source", "values.*", "remove"] },
@@ -23,26 +24,26 @@ pub const LISTS: &[List] = &[
 /// One table of a list.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Where it begins.
+    /// The place of the beginning of the table.
     pub place: Place,
-    /// Its keys, `values.X-Name` for those of a table within, and what they are set to.
+    /// Its keys with their values; a key of an inner table is written `values.X-Name`.
     pub items: Vec<(String, Written)>,
 }
 
 impl Row {
-    /// The value of a key.
+    /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&Written> {
         self.items.iter().find(|(name, _)| name == key).map(|(_, written)| written)
     }
 }
 
-/// The list of this name.
+/// Finds the list of this name.
 pub(super) fn named(name: &str) -> Option<&'static List> {
     LISTS.iter().find(|list| list.name == name)
 }
 
 impl List {
-    /// Reads the rows; what is wrong is noted in `raw`.
+    /// Reads the rows. Mistakes are added to `raw`.
     pub(super) fn read(
         &'static self,
         raw: &mut Raw,
@@ -99,7 +100,7 @@ impl List {
     }
 }
 
-/// A value of a row as it is shown, without quotes around names that need none.
+/// Formats a key of a row as TOML. In a key of an inner table, the name is quoted if TOML requires it.
 pub(super) fn toml_key(key: &str) -> String {
     let is_bare = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
     match key.split_once('.') {
@@ -108,7 +109,7 @@ pub(super) fn toml_key(key: &str) -> String {
     }
 }
 
-/// Whether a value is a text, and which.
+/// Returns the text of a text value; `None` for any other value.
 pub(super) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::Text(text) => Some(text),

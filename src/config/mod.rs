@@ -1,4 +1,4 @@
-//! Configuration: as it was written ([`raw`]), then proved ([`checked`]). Every mistake is reported at once.
+//! The configuration: as written ([`raw`]), then checked ([`checked`]). All mistakes are reported at once.
 
 pub mod access;
 pub mod checked;
@@ -20,28 +20,28 @@ pub mod values;
 use std::fmt;
 use std::path::PathBuf;
 
-/// One mistake: where it stands, and what is wrong, on one line.
+/// A mistake in the configuration, displayed on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where: a file with line and column, or the name of a variable.
+    /// The place of the mistake: a file with line and column, or the name of a variable.
     pub place: Place,
-    /// What, naming the key.
+    /// The description, which names the key.
     pub what: String,
 }
 
-/// Where a value was written.
+/// The place at which a value was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// In a file, at this line and column, counted from 1.
     File(PathBuf, usize, usize),
     /// In the environment, in this variable.
     Env(String),
-    /// Nowhere: something is missing.
+    /// No place: a value is missing.
     Missing,
 }
 
 impl Problem {
-    /// Puts mistakes in the order in which a reader goes through files and environment.
+    /// Sorts mistakes: those in the file by line, then those in the environment, then missing values.
     pub fn sort(problems: &mut [Problem]) {
         problems.sort_by_key(|problem| match problem.place {
             Place::File(_, line, column) => (0, line, column),

@@ -1,5 +1,5 @@
-//! `origin.toml`: what an origin serves, and to whom. Mistakes of form are told one at a time, with their line; those of
-//! meaning all at once.
+//! `origin.toml`: the configuration of an origin. Mistakes of syntax are reported one at a time, with their line;
+//! mistakes of meaning all at once.
 
 mod limits;
 
@@ -15,35 +15,35 @@ use url::Url;
 use docwharf_base::regular;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::{parse_duration, parse_size};
-use docwharf_origin::source::{Crawl, Git, Source, git};
+use docwharf_origin::source::{Crawl, Git, ProjectSource, git};
 use docwharf_origin::{
     Domain, LONGEST_LINK, Organization, OriginLimits, PreviewSettings, Project, PublicUrl, Resource, SHORTEST_LINK,
     Settings, State,
 };
-use docwharf_site::seal::Effort;
+use docwharf_site::seal::SealOptions;
 use docwharf_serve::key_pair::KeyPairFiles;
 
 use super::values::parse_listen;
 use super::{Place, Problem};
 use limits::Alias;
 
-/// No such file is larger, in bytes.
+/// The maximum size of the file in bytes.
 const LARGEST: u64 = 4 << 20;
 
-/// What an origin is started with.
+/// The checked configuration of an origin.
 #[derive(Debug)]
 pub struct OriginConfig {
-    /// What it serves.
+    /// The settings of the management API.
     pub settings: Settings,
-    /// Where.
+    /// The addresses to listen on.
     pub listen: Vec<SocketAddr>,
-    /// Where it does so encrypted, and with what.
+    /// The addresses to listen on with TLS, and the files of certificate and key.
     pub tls: Option<(Vec<SocketAddr>, KeyPairFiles)>,
-    /// Where health and metrics are told.
+    /// The addresses on which health and metrics are served.
     pub admin: Vec<SocketAddr>,
 }
 
-/// A text and where it stands.
+/// A text with its position in the file.
 type Text = Spanned<String>;
 
 #[derive(Debug, Deserialize)]
@@ -156,7 +156,7 @@ struct WrittenProject {
     most: Option<u64>,
 }
 
-/// Reads the file of an origin.
+/// Reads and checks the configuration file of an origin.
 pub fn read(path: &Path, limits: BundleLimits) -> Result<OriginConfig, Vec<Problem>> {
     let whole = |what: String| vec![Problem { place: Place::File(path.to_owned(), 1, 1), what }];
     let bytes = regular::read(path, LARGEST).map_err(|why| whole(format!("it cannot be read: {why}")))?;
@@ -179,15 +179,15 @@ pub fn read(path: &Path, limits: BundleLimits) -> Result<OriginConfig, Vec<Probl
 struct Checker<'a> {
     path: &'a Path,
     text: &'a str,
-    /// What relative paths are relative to.
+    /// The folder to which relative paths in the file refer.
     base: &'a Path,
     problems: Vec<Problem>,
-    /// Those of organizations and of all, once they are known.
+    /// The limits of organizations and in total, once they are known.
     limits: OriginLimits,
 }
 
 impl Checker<'_> {
-    /// Where something stands that begins at this byte.
+    /// Converts an offset in bytes into a place.
     fn place(&self, at: usize) -> Place {
         let before = &self.text[..self.text.floor_char_boundary(at)];
         let line = before.matches('\n').count() + 1;
@@ -199,7 +199,7 @@ impl Checker<'_> {
         self.problems.push(Problem { place: self.place(at.span().start), what });
     }
 
-    /// What was written, if anything was, and if it can be read.
+    /// Parses a text, if one was written. A mistake is recorded.
     fn read<T>(&mut self, key: &str, text: Option<&Text>, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         let text = text?;
         match parse(text.get_ref()) {
@@ -236,7 +236,7 @@ impl Checker<'_> {
             let what = "there is nowhere to serve: set server.listen or tls.listen".to_owned();
             self.problems.push(Problem { place: Place::Missing, what });
         }
-        let mut settings = Settings::new(Effort::new(limits));
+        let mut settings = Settings::new(SealOptions::new(limits));
         if let Some(store) = &written.store {
             settings.state = State::Folder(self.base.join(&store.path));
             settings.min_free = self.read("store.minFree", store.min_free.as_ref(), parse_size);
@@ -264,7 +264,7 @@ impl Checker<'_> {
         OriginConfig { settings, listen, tls, admin }
     }
 
-    /// Keys that were there before `[limits.total]`.
+    /// Reads the keys that are older than `[limits.total]` and set the same limits.
     fn aliases(&mut self, written: &Written) -> Vec<Alias> {
         let numbers = [
             ("exports.workers", Resource::Workers, &written.exports.workers),
@@ -366,9 +366,9 @@ impl Checker<'_> {
         let exports = written.exports.unwrap_or(true);
         let previews = written.previews.as_ref().map_or(is_git, |previews| *previews.get_ref());
         let source = match (&written.directory, &written.git, &written.crawl) {
-            (Some(path), None, None) => Some(Source::Directory(self.base.join(path))),
-            (None, Some(_), None) => self.git(&written).map(Source::Git),
-            (None, None, Some(_)) => self.crawl(&written).map(Source::Crawl),
+            (Some(path), None, None) => Some(ProjectSource::Directory(self.base.join(path))),
+            (None, Some(_), None) => self.git(&written).map(ProjectSource::Git),
+            (None, None, Some(_)) => self.crawl(&written).map(ProjectSource::Crawl),
             _ => {
                 let what = format!("project {:?} needs one of directory, git and crawl", written.id.get_ref());
                 self.problem(&written.id, what);
@@ -394,7 +394,7 @@ impl Checker<'_> {
             self.problem(output, format!("{}: it is a folder of the checkout, such as \"book\"", key("output")));
         }
         let repository = written.git.clone()?.into_inner();
-        // A path is relative to the file, a URL or a host is what it is.
+        // A path is relative to the configuration file; a URL or a host with a path is used unchanged.
         let is_local = !repository.contains(':');
         let repository = if is_local { self.base.join(&repository).to_string_lossy().into_owned() } else { repository };
         Some(Git {
@@ -437,7 +437,7 @@ impl Checker<'_> {
 
 const NAME: &str = "a name has 1 to 64 letters, digits, - and _";
 
-/// Safe in an address, in a folder's name and in a log.
+/// Returns whether a name is safe in a URL, in the name of a folder and in a log.
 fn is_name(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }

@@ -1,19 +1,20 @@
-//! What goes along with answers to protect readers: `server.csp`, `.cspSize`, `.frames`, `.referrerPolicy`.
+//! Response headers that protect readers: `server.csp`, `.cspSize`, `.frames`, `.referrerPolicy`.
 
 use docwharf_base::model::units::parse_size;
-use docwharf_serve::dress::{Frames, Protection, REFERRER};
-use docwharf_site::outside::csp::{CspPreset, CspRules};
+use docwharf_serve::security_headers::{FramePolicy, ProtectionSettings, DEFAULT_REFERRER_POLICY};
+use docwharf_site::external::csp::{CspPreset, CspRules};
 
 use super::checker::Checker;
 use super::raw::Value;
 
-/// Bytes that a policy may have. Servers in front take 4 KiB for all fields of an answer where nobody has said
-/// otherwise (nginx's `proxy_buffer_size`), and the other fields need their share.
+/// The default of `server.cspSize`: the maximum length of a policy in bytes. By default, a reverse proxy accepts 4 KiB
+/// for all header fields of a response (nginx's `proxy_buffer_size`), and the other fields need a part of them.
 pub const CSP_SIZE: usize = 3 << 10;
-/// Room for what has no hash in it; and what the most patient of servers and browsers take.
+/// The bounds of `server.cspSize` in bytes: enough for a policy without hashes, and the most that servers and browsers
+/// accept.
 const SIZES: (u64, u64) = (1 << 10, 64 << 10);
 
-/// The words of the Referrer Policy recommendation.
+/// The values of `Referrer-Policy` (W3C Referrer Policy, section 3).
 const REFERRERS: [&str; 8] = [
     "no-referrer",
     "no-referrer-when-downgrade",
@@ -21,11 +22,11 @@ const REFERRERS: [&str; 8] = [
     "origin",
     "strict-origin",
     "origin-when-cross-origin",
-    REFERRER,
+    DEFAULT_REFERRER_POLICY,
     "unsafe-url",
 ];
 
-pub(super) fn check(checker: &mut Checker<'_>) -> Protection {
+pub(super) fn check(checker: &mut Checker<'_>) -> ProtectionSettings {
     let referrer = checker.parsed("server.referrerPolicy", parse_referrer);
     let frames = checker.parsed("server.frames", parse_frames);
     let preset = checker.parsed("server.csp", parse_csp).flatten();
@@ -44,13 +45,13 @@ pub(super) fn check(checker: &mut Checker<'_>) -> Protection {
     protection(preset, frames, most.unwrap_or(CSP_SIZE), referrer)
 }
 
-/// Puts together what was said.
-pub fn protection(preset: Option<CspPreset>, frames: Option<Frames>, most: usize, referrer: Option<String>) -> Protection {
-    let csp = preset.map(|preset| CspRules { preset, ancestors: frames.unwrap_or_default().ancestors(), max_bytes: most });
-    Protection { referrer, frames, csp }
+/// Combines the values into the settings of protection.
+pub fn protection(preset: Option<CspPreset>, frames: Option<FramePolicy>, most: usize, referrer: Option<String>) -> ProtectionSettings {
+    let csp = preset.map(|preset| CspRules { preset, ancestors: frames.unwrap_or_default().frame_ancestors(), max_bytes: most });
+    ProtectionSettings { referrer, frames, csp }
 }
 
-/// A preset, or none for `off`.
+/// Parses a preset; `None` for `off`.
 pub fn parse_csp(text: &str) -> Result<Option<CspPreset>, String> {
     match text {
         "off" => Ok(None),
@@ -61,11 +62,11 @@ pub fn parse_csp(text: &str) -> Result<Option<CspPreset>, String> {
     }
 }
 
-fn parse_frames(text: &str) -> Result<Frames, String> {
+fn parse_frames(text: &str) -> Result<FramePolicy, String> {
     match text {
-        "same" => Ok(Frames::Same),
-        "none" => Ok(Frames::Nobody),
-        "any" => Ok(Frames::Any),
+        "same" => Ok(FramePolicy::SameOrigin),
+        "none" => Ok(FramePolicy::Deny),
+        "any" => Ok(FramePolicy::Any),
         _ => Err("\"same\", \"none\" or \"any\" is needed".to_owned()),
     }
 }

@@ -1,19 +1,19 @@
-//! `[publish]`: where the site is put as files, and who may read them.
+//! `[publish]`: the folder in which the site is published as files, and the mode of these files.
 
 use std::path::{Path, PathBuf};
 
 use docwharf_agent::publish::Settings;
-use docwharf_site::tree::Modes;
+use docwharf_site::extract::FileModes;
 
 use super::Problem;
 use super::checked::outside_store;
 use super::checker::Checker;
 use super::raw::Value;
 
-/// What the site's files get by default: another server has another user, so everybody may read.
+/// The default mode of published files. Another server runs as another user, so all users may read them.
 const MODE: u32 = 0o644;
 
-/// Proves the section. `store` is where the store is.
+/// Checks the section. `store` is the path of the store.
 pub(super) fn check_publish(
     checker: &mut Checker<'_>,
     base_of: &dyn Fn(&str) -> PathBuf,
@@ -37,17 +37,17 @@ pub(super) fn check_publish(
         warnings.push(Problem { place: written.place.clone(), what });
     }
     let directory = checker.parsed("publish.directory", |text| {
-        // Links are looked at when it is published.
+        // Symbolic links are resolved when the site is published.
         outside_store(base_of("publish.directory").join(text), store)
     })?;
     let modes = match (mode, umask) {
-        (None, Some(umask)) => Modes::under(umask),
-        (mode, _) => Modes::of_files(mode.unwrap_or(MODE)),
+        (None, Some(umask)) => FileModes::from_umask(umask),
+        (mode, _) => FileModes::from_file_mode(mode.unwrap_or(MODE)),
     };
     Some(Settings { directory, store: store.to_owned(), modes })
 }
 
-/// Octal digits, as `chmod` takes them. A number of TOML would be a decimal one.
+/// Parses octal digits, as `chmod` takes them. A number in TOML is refused, because it would be decimal.
 fn octal(value: &Value) -> Option<u32> {
     match value {
         Value::Text(text) if (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit()) => {

@@ -1,4 +1,4 @@
-//! Configuration as written: a value for each known key, with its place. TOML below, the environment on top.
+//! The configuration as written: a value for each known key, with its place. The environment overrides the TOML file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,12 +10,12 @@ use super::credentials::Credentials;
 use super::lists::{self, LISTS, Row};
 use super::{Place, Problem};
 
-/// A key: its name, and its default as `config show` prints it; empty where there is none.
+/// A key of the configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
     /// The name with its section.
     pub name: &'static str,
-    /// The default in TOML.
+    /// The default in TOML, as `config show` prints it; empty if there is none.
     pub default: &'static str,
 }
 
@@ -23,7 +23,7 @@ const fn key(name: &'static str, default: &'static str) -> Key {
     Key { name, default }
 }
 
-/// Every key there is. A key that is not here is a mistake, so that a misspelt `sha256` never means "no check".
+/// All keys. Any other key is a mistake, so that a misspelt `sha256` never means "no check".
 pub const KEYS: &[Key] = &[
     key("staticExport.enabled", "true"),
     key("staticExport.bundleUrl", ""),
@@ -90,7 +90,7 @@ pub const KEYS: &[Key] = &[
     key("gate.maxBrokenLinks", ""),
     key("activate.mode", "\"auto\""),
     key("activate.listen", ""),
-    // Sections that mean something by being there.
+    // Sections that have an effect by being present.
     key("staticExport", ""),
     key("api", ""),
 ];
@@ -99,12 +99,12 @@ fn known(name: &str) -> Option<&'static str> {
     KEYS.iter().map(|key| key.name).find(|&known| known == name)
 }
 
-/// The keys themselves, without sections.
+/// Lists the keys, without the sections.
 pub fn keys() -> impl Iterator<Item = Key> {
     KEYS.iter().copied().filter(|key| key.name.contains('.'))
 }
 
-/// A value and where it stands.
+/// A value with its place.
 #[derive(Debug, Clone)]
 pub struct Written {
     /// The value.
@@ -113,7 +113,7 @@ pub struct Written {
     pub place: Place,
 }
 
-/// A value in one of the shapes that keys take. What comes from the environment is text, and may stand for any.
+/// A value of one of the types that keys accept. A value from the environment is a text, and may stand for any type.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Value {
     /// A string.
@@ -124,11 +124,11 @@ pub enum Value {
     Number(i64),
     /// A list of strings.
     Texts(Vec<String>),
-    /// A table: the section is there.
+    /// A table: the section is present.
     Section,
 }
 
-/// Texts may be links, which are secrets.
+/// Masks texts, because they may be links, which are secrets.
 impl std::fmt::Debug for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
@@ -141,26 +141,26 @@ impl std::fmt::Debug for Value {
     }
 }
 
-/// All values that were written.
+/// All values as written.
 #[derive(Debug, Default)]
 pub struct Raw {
     values: BTreeMap<&'static str, Written>,
     lists: BTreeMap<&'static str, Vec<Row>>,
-    /// Mistakes of form.
+    /// Mistakes of syntax, unknown keys, and values of a wrong type.
     pub problems: Vec<Problem>,
-    /// What is allowed but probably not meant.
+    /// Warnings about values that are allowed but probably not intended.
     pub warnings: Vec<Problem>,
-    /// Where systemd's credentials are.
+    /// The systemd credentials.
     pub credentials: Credentials,
 }
 
 impl Raw {
-    /// The value of a key.
+    /// Returns the value of a key, if it was written.
     pub fn get(&self, key: &str) -> Option<&Written> {
         self.values.get(key)
     }
 
-    /// The rows of a list.
+    /// Returns the rows of a list.
     pub fn rows(&self, list: &str) -> &[Row] {
         self.lists.get(list).map_or(&[], Vec::as_slice)
     }
@@ -176,7 +176,7 @@ impl Raw {
         let (table, errors) = DeTable::parse_recoverable(text);
         self.table(&table.into_inner(), "", &place);
         if let Some(error) = errors.first() {
-            // What stands around a mistake of syntax may be read wrongly: that one mistake is all that is told.
+            // Text around a mistake of syntax may be read wrongly, so only that mistake is reported.
             let at = error.span().map_or(0, |span| span.start);
             let what = format!("this is not TOML: {}", error.message().replace('\n', ", "));
             self.problems = vec![Problem { place: place(at), what }];
@@ -218,13 +218,13 @@ impl Raw {
         }
     }
 
-    /// Takes over variables: `DOCWHARF_STATIC_EXPORT__BUNDLE_URL` is `staticExport.bundleUrl`. An unknown name with `__`
-    /// is a mistake; other names are none of ours (Kubernetes invents some).
+    /// Reads environment variables: `DOCWHARF_STATIC_EXPORT__BUNDLE_URL` is `staticExport.bundleUrl`. An unknown name
+    /// with `__` is a mistake; other names are ignored (Kubernetes sets some).
     pub fn read_env(&mut self, variables: impl Iterator<Item = (OsString, OsString)>) {
         for (name, value) in variables {
             let Some(name) = name.to_str().filter(|name| name.starts_with("DOCWHARF_")) else { continue };
             if !name.contains("__") {
-                // Not an error: Kubernetes invents such names. But one that is a key but for an underscore is a slip.
+                // Not an error: Kubernetes sets such names. A name that lacks only the second underscore is a mistake.
                 let meant = keys().map(|key| variable(key.name)).find(|known| known.replace("__", "_") == name);
                 if let Some(meant) = meant {
                     let what = format!("this is ignored; did you mean {meant}, with two underscores?");
@@ -269,7 +269,7 @@ pub(super) fn shape(value: &DeValue<'_>) -> Option<Value> {
     }
 }
 
-/// The variable of a key: upper case, parts of camelCase joined by `_`, levels by `__`.
+/// Returns the environment variable of a key: upper case, parts of camelCase joined by `_`, levels by `__`.
 pub fn variable(key: &str) -> String {
     let mut name = String::from("DOCWHARF_");
     for c in key.chars() {
@@ -286,7 +286,7 @@ pub fn variable(key: &str) -> String {
 }
 
 fn unknown(name: &str) -> String {
-    // A section may be what was meant, too.
+    // The name may be meant as that of a section.
     let sections = keys().filter_map(|key| key.name.split_once('.').map(|(section, _)| section.to_owned()));
     let lists = LISTS.iter().map(|list| list.name.to_owned());
     let nearest = nearest(name, keys().map(|key| key.name.to_owned()).chain(sections).chain(lists));

@@ -1,27 +1,27 @@
-//! `[[server.redirects]]`, `server.redirectsFile` and `[[server.headers]]`: the operator's rules. What is wrong in them is a
-//! mistake, where the same in a bundle is left out.
+//! `[[server.redirects]]`, `server.redirectsFile` and `[[server.headers]]`: the operator's rules. A wrong rule is a
+//! mistake in the configuration; in a bundle, a wrong rule is only left out.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use docwharf_base::regular;
-use docwharf_site::rules::fields::Owner;
-use docwharf_site::rules::pattern::{Dialect, Pattern};
-use docwharf_site::rules::{Action, Draft, Rule, Rules, docs_json, hosting};
+use docwharf_site::rules::fields::RuleOwner;
+use docwharf_site::rules::pattern::{PatternDialect, Pattern};
+use docwharf_site::rules::{RuleAction, RuleDraft, RedirectRule, RuleSet, docs_json, netlify_files};
 
 use super::checker::Checker;
 use super::lists::{Row, text};
 use super::raw::{Value, Written};
 use super::{Place, Problem};
 
-/// A larger file, in bytes, is none of redirects.
+/// The maximum size of a file of redirects in bytes.
 const LARGEST: u64 = 8 << 20;
-/// So many mistakes of one file are told.
+/// The maximum number of mistakes in one file that are reported.
 const TOLD: usize = 10;
 
-/// The operator's rules: the configuration's own before those of the file.
-pub(super) fn check_rules(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Arc<Rules> {
-    let mut draft = Draft::default();
+/// Checks the operator's rules. Those of the configuration itself come before those of the redirects file.
+pub(super) fn check_rules(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Arc<RuleSet> {
+    let mut draft = RuleDraft::default();
     for row in checker.raw.rows("server.redirects") {
         match redirect(row) {
             Ok(rule) => draft.add(place_of(row), Ok(rule)),
@@ -33,7 +33,7 @@ pub(super) fn check_rules(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> P
             checker.problems.extend(problems);
         }
     }
-    // Only what is too much can be left out of what was proved one by one.
+    // Each rule was checked above, so a fault can only mean that there are too many.
     if let (Some(fault), Some(row)) = (draft.faults.first(), checker.raw.rows("server.redirects").last()) {
         checker.problems.push(Problem { place: row.place.clone(), what: format!("server.redirects: {}", fault.what) });
     }
@@ -41,22 +41,22 @@ pub(super) fn check_rules(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> P
     if let Some(path) = redirects_file(checker, base_of) {
         read_file(checker, &path, &mut draft);
     }
-    Arc::new(Rules::new(draft))
+    Arc::new(RuleSet::new(draft))
 }
 
-/// The file of redirects, if the configuration names one.
+/// Returns the path of the redirects file, if the configuration names one.
 pub(super) fn redirects_file(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Option<PathBuf> {
     checker.text("server.redirectsFile").map(|path| base_of("server.redirectsFile").join(path))
 }
 
-fn read_file(checker: &mut Checker<'_>, path: &Path, draft: &mut Draft) {
+fn read_file(checker: &mut Checker<'_>, path: &Path, draft: &mut RuleDraft) {
     let name = path.display().to_string();
     match regular::read_text(path, LARGEST) {
-        Err(error) => draft.fault(name.clone(), format!("cannot be read: {error}")),
+        Err(error) => draft.add_fault(name.clone(), format!("cannot be read: {error}")),
         Ok(text) if text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']) => {
-            docs_json::redirects(&text, &name, true, draft);
+            docs_json::read_redirects(&text, &name, true, draft);
         }
-        Ok(text) => hosting::redirects(&text, &name, draft),
+        Ok(text) => netlify_files::read_redirects(&text, &name, draft),
     }
     let Some(written) = checker.raw.get("server.redirectsFile") else { return };
     for fault in draft.faults.iter().take(TOLD) {
@@ -69,7 +69,7 @@ fn read_file(checker: &mut Checker<'_>, path: &Path, draft: &mut Draft) {
     draft.faults.clear();
 }
 
-/// Where a row stands, for people.
+/// Formats the place of a row, for messages.
 fn place_of(row: &Row) -> String {
     match &row.place {
         Place::File(path, line, _) => format!("{}:{line}", path.display()),
@@ -78,7 +78,7 @@ fn place_of(row: &Row) -> String {
     }
 }
 
-/// Reads the values of one row and collects what is wrong with them.
+/// Reads the values of one row, and collects mistakes.
 struct Reader<'a> {
     row: &'a Row,
     list: &'static str,
@@ -121,11 +121,11 @@ impl<'a> Reader<'a> {
         None
     }
 
-    fn status(&mut self) -> Option<Action> {
+    fn status(&mut self) -> Option<RuleAction> {
         let written: &Written = self.row.get("status")?;
         let action = match written.value {
             Value::Number(number) => {
-                u16::try_from(number).map_err(|_| "it is no status".to_owned()).and_then(Action::of)
+                u16::try_from(number).map_err(|_| "it is no status".to_owned()).and_then(RuleAction::from_status)
             }
             _ => Err("a number is needed".to_owned()),
         };
@@ -133,16 +133,16 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn redirect(row: &Row) -> Result<Rule, Vec<Problem>> {
+fn redirect(row: &Row) -> Result<RedirectRule, Vec<Problem>> {
     let mut reader = Reader::new(row, "server.redirects");
     let (source, destination) = (reader.text("source"), reader.text("destination"));
     let (permanent, status, force) = (reader.flag("permanent"), reader.status(), reader.flag("force"));
     if let (Some(_), Some(written)) = (row.get("status"), row.get("permanent")) {
         reader.wrong(&written.place, "permanent", "status says it already; remove one of them");
     }
-    let action = status.unwrap_or(Action::Redirect(if permanent == Some(true) { 308 } else { 307 }));
+    let action = status.unwrap_or(RuleAction::Redirect(if permanent == Some(true) { 308 } else { 307 }));
     if let (Some(source), Some(destination), true) = (source, destination, reader.problems.is_empty()) {
-        match Rule::new(place_of(row), source, destination, Dialect::Docs, action, force.unwrap_or(false)) {
+        match RedirectRule::new(place_of(row), source, destination, PatternDialect::DocsJson, action, force.unwrap_or(false)) {
             Ok(rule) => return Ok(rule),
             Err(why) => {
                 let what = format!("server.redirects: {why}");
@@ -153,10 +153,10 @@ fn redirect(row: &Row) -> Result<Rule, Vec<Problem>> {
     Err(reader.problems)
 }
 
-fn headers(row: &Row, draft: &mut Draft) -> Result<(), Vec<Problem>> {
+fn headers(row: &Row, draft: &mut RuleDraft) -> Result<(), Vec<Problem>> {
     let mut reader = Reader::new(row, "server.headers");
     let block = reader.text("source").and_then(|source| {
-        let block = Pattern::parse(source, Dialect::Hosting).and_then(|pattern| draft.fields.block(pattern));
+        let block = Pattern::parse(source, PatternDialect::Netlify).and_then(|pattern| draft.fields.add_block(pattern));
         block.map_err(|why| reader.wrong(&row.place, "source", &why)).ok()
     });
     let Some(block) = block else { return Err(reader.problems) };
@@ -166,12 +166,12 @@ fn headers(row: &Row, draft: &mut Draft) -> Result<(), Vec<Problem>> {
     for (key, written) in &row.items {
         let told = match (key.as_str(), &written.value) {
             ("source", _) => Ok(()),
-            ("remove", Value::Text(name)) => draft.fields.remove(block, name),
-            ("remove", Value::Texts(names)) => names.iter().try_for_each(|name| draft.fields.remove(block, name)),
+            ("remove", Value::Text(name)) => draft.fields.add_removal(block, name),
+            ("remove", Value::Texts(names)) => names.iter().try_for_each(|name| draft.fields.add_removal(block, name)),
             (key, value) => match (key.strip_prefix("values."), value) {
-                (Some(name), Value::Text(value)) => draft.fields.set(block, name, value, Owner::Operator),
+                (Some(name), Value::Text(value)) => draft.fields.add_field(block, name, value, RuleOwner::Operator),
                 (Some(name), Value::Texts(values)) => {
-                    values.iter().try_for_each(|value| draft.fields.set(block, name, value, Owner::Operator))
+                    values.iter().try_for_each(|value| draft.fields.add_field(block, name, value, RuleOwner::Operator))
                 }
                 _ => Err("a text in quotes, or a list of them, is needed".to_owned()),
             },
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
     use crate::config::raw::Raw;
 
-    fn checked(text: &str) -> Result<Arc<Rules>, Vec<String>> {
+    fn checked(text: &str) -> Result<Arc<RuleSet>, Vec<String>> {
         let mut raw = Raw::default();
         raw.read_toml(text, Path::new("c.toml"));
         let problems = std::mem::take(&mut raw.problems);

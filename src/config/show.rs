@@ -1,4 +1,4 @@
-//! The configuration in force, with where each value comes from; what is secret is masked.
+//! Shows the configuration in force, with the origin of each value; secrets are masked.
 
 use std::fmt::Write;
 
@@ -15,13 +15,13 @@ use super::raw::{Raw, Value, keys};
 pub struct Shown {
     /// The key.
     pub name: &'static str,
-    /// Its value in TOML; none if it is not set and has no default.
+    /// Its value in TOML; `None` if it is not set and has no default.
     pub value: Option<String>,
-    /// Where it comes from: `default`, `/etc/c.toml:3`, `$DOCWHARF_…`.
+    /// The origin of the value: `default`, `/etc/c.toml:3`, `$DOCWHARF_…`.
     pub origin: String,
 }
 
-/// All values in force.
+/// Lists all values in force.
 pub fn shown(raw: &Raw) -> Vec<Shown> {
     // The one default that depends on another key.
     let each_look =
@@ -60,7 +60,7 @@ fn toml(name: &str, value: &Value) -> String {
     }
 }
 
-/// The text in quotes; links without what is secret in them.
+/// Formats a text in quotes; secrets in links are masked.
 fn quoted(name: &str, text: &str) -> String {
     let may_be_link = matches!(name, "staticExport.bundleUrl" | "api.baseUrl" | "sync.probe");
     let masked = match (may_be_link, SafeUrl::parse(text), text.split_once('?')) {
@@ -71,12 +71,12 @@ fn quoted(name: &str, text: &str) -> String {
     in_quotes(&masked)
 }
 
-/// A basic string of TOML. JSON's are the same, but that TOML wants the one control character escaped that JSON does not.
+/// Formats a basic string of TOML. JSON strings are the same, except that TOML also requires U+007F to be escaped.
 pub(super) fn in_quotes(text: &str) -> String {
     json!(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
-/// As TOML, each value with its origin in a comment.
+/// Formats values as TOML, each with its origin in a comment.
 pub fn as_toml(values: &[Shown]) -> String {
     let width = values.iter().filter_map(|v| Some(v.name.split_once('.')?.1.len() + 3 + v.value.as_ref()?.len())).max();
     let width = width.unwrap_or(0).min(48);
@@ -98,7 +98,7 @@ pub fn as_toml(values: &[Shown]) -> String {
     out
 }
 
-/// The lists as TOML.
+/// Formats the lists as TOML.
 pub fn lists_as_toml(raw: &Raw) -> String {
     let mut out = String::new();
     for (list, row) in LISTS.iter().flat_map(|list| raw.rows(list.name).iter().map(move |row| (list.name, row))) {
@@ -110,7 +110,7 @@ pub fn lists_as_toml(raw: &Raw) -> String {
     out
 }
 
-/// The lists as JSON: name → rows.
+/// Formats the lists as JSON: name → rows.
 pub fn lists_as_json(raw: &Raw) -> Json {
     let read = |text: String| serde_json::from_str::<Json>(&text).unwrap_or_else(|_| json!(text));
     let of = |row: &Row| {
@@ -121,9 +121,9 @@ pub fn lists_as_json(raw: &Raw) -> Json {
     Json::Object(lists.collect())
 }
 
-/// As JSON: key → value and origin.
+/// Formats values as JSON: key → value and origin.
 pub fn as_json(values: &[Shown]) -> Json {
-    // What these keys take is written the same in TOML and in JSON.
+    // The values of all keys are written the same in TOML and in JSON.
     let read = |text: &String| serde_json::from_str::<Json>(text).unwrap_or_else(|_| json!(text));
     let entry = |value: &Shown| {
         let json = json!({ "value": value.value.as_ref().map(read), "origin": value.origin });

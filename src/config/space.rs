@@ -1,22 +1,22 @@
-//! What the store may hold and must leave, and how often it is read again.
+//! The size of the store, the disk space that it leaves free, and the interval at which it is verified.
 
 use std::time::Duration;
 
 use docwharf_base::model::units::parse_duration;
-use docwharf_agent::store::space::Allowance;
+use docwharf_agent::store::space::SpaceLimits;
 
 use super::checker::Checker;
 
-/// Versions kept besides the protected ones.
+/// The default number of versions that are kept besides the protected ones.
 const KEEP: usize = 3;
 
-/// A version is proved again after so long.
+/// The default time after which a version is verified again.
 const SCRUB: Duration = Duration::from_hours(7 * 24);
 
-/// Reading faster than this would be all that the disk does.
+/// The shortest time after which a version may be verified again: with a shorter one, the disk would do nothing else.
 const SHORTEST: Duration = Duration::from_mins(10);
 
-/// None: never.
+/// Checks the time after which a version is verified again (`store.scrub`); `None` for never.
 pub(super) fn scrub(checker: &mut Checker<'_>) -> Option<Duration> {
     let every = checker.parsed("store.scrub", |text| match parse_duration(text)? {
         every if every.is_zero() || every >= SHORTEST => Ok(every),
@@ -25,8 +25,8 @@ pub(super) fn scrub(checker: &mut Checker<'_>) -> Option<Duration> {
     Some(every.unwrap_or(SCRUB)).filter(|every| !every.is_zero())
 }
 
-pub(super) fn check(checker: &mut Checker<'_>) -> Allowance {
-    Allowance {
+pub(super) fn check(checker: &mut Checker<'_>) -> SpaceLimits {
+    SpaceLimits {
         keep: checker.number("sync.keep", 0, 10_000).map_or(KEEP, |n| n as usize),
         max_bytes: checker.size("store.maxBytes"),
         min_free: checker.size("store.minFree"),

@@ -1,4 +1,4 @@
-//! `[tls]`: under which certificate the site is served, and where.
+//! `[tls]`: the certificate of the site, and the addresses on which it is served over TLS.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,20 +13,20 @@ use super::checker::Checker;
 use super::credentials::Credentials;
 use super::values::parse_listen_list;
 
-/// What a systemd unit calls the pair (`LoadCredential=`).
+/// The names of the systemd credentials that contain certificate and key (`LoadCredential=`).
 const CREDENTIALS: [&str; 2] = ["tls-cert", "tls-key"];
 const NEEDS: &str = "[tls] needs certFile and keyFile, or the systemd credentials tls-cert and tls-key";
 
-/// Serving encrypted.
+/// The settings of TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsSettings {
-    /// The pair.
+    /// The files of certificate and key.
     pub files: KeyPairFiles,
-    /// Where, besides sockets that systemd passes under the name https.
+    /// The addresses to listen on, besides sockets that systemd passes under the name `https`.
     pub listen: Vec<SocketAddr>,
 }
 
-/// Proves the section; none if nothing is to be encrypted.
+/// Checks the section; `None` if TLS is not configured.
 pub(super) fn check_tls(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Option<TlsSettings> {
     let mut file = |key: &str| checker.text(key).map(|path| base_of(key).join(path));
     let (certificate, key) = (file("tls.certFile"), file("tls.keyFile"));
@@ -62,15 +62,15 @@ pub(super) fn check_tls(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> Pat
     }
 }
 
-/// The pair that systemd has put beside us, if it has.
+/// Returns the files of the systemd credentials, if there are any.
 fn pair_of(credentials: &Credentials) -> Option<KeyPairFiles> {
     let [certificate, key] = CREDENTIALS.map(|name| credentials.find(name).map(|credential| credential.path));
     let (certificate, key) = (certificate?, key?);
-    // Either of them: the other may have been forgotten, which is to be told of.
+    // One of the two is enough: the other may have been forgotten, which must be reported.
     (certificate.exists() || key.exists()).then_some(KeyPairFiles { certificate, key })
 }
 
-/// `tls.hsts`; it needs no certificate of ours, because a trusted proxy may have one.
+/// Checks `tls.hsts`. It needs no certificate of ours, because a trusted proxy may have one.
 pub(super) fn check_hsts(checker: &mut Checker<'_>) -> Option<HeaderValue> {
     let age = checker.duration("tls.hsts", Duration::ZERO)?;
     HeaderValue::from_str(&format!("max-age={}", age.as_secs())).ok()

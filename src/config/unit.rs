@@ -1,8 +1,8 @@
 //! The systemd service unit that runs docwharf with a configuration: as which user, with which credentials and
 //! environment, and what its sandbox lets it write (systemd.exec(5)).
 //!
-//! The unit's files are read, not the service manager asked: the answer is the same in a container, before the first
-//! start, and while the service is down.
+//! The files of the unit are read, and the service manager is not queried: the result is the same in a container,
+//! before the first start, and while the service is down.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use docwharf_base::regular;
 
 use super::checked::DEFAULT_FILE;
 
-/// The unit as it is shipped.
+/// The name of the shipped unit.
 const SERVICE: &str = "docwharf.service";
-/// Where units are, the strongest first (systemd.unit(5)); `$SYSTEMD_UNIT_PATH` replaces the list.
+/// The folders of units in order of precedence (systemd.unit(5)); `$SYSTEMD_UNIT_PATH` replaces the list.
 const FOLDERS: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -21,7 +21,7 @@ const FOLDERS: [&str; 5] = [
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 ];
-/// A larger file is no unit.
+/// The maximum size of a unit file in bytes.
 const MAX_UNIT_BYTES: u64 = 1 << 20;
 const BIND_SERVICE: &str = "CAP_NET_BIND_SERVICE";
 
@@ -43,7 +43,7 @@ pub enum ProtectSystem {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // each is a setting that the unit has
 pub struct ServiceUnit {
-    /// `docwharf.service`
+    /// The name, such as `docwharf.service`.
     pub name: String,
     /// `User=`
     pub user: Option<String>,
@@ -63,10 +63,10 @@ pub struct ServiceUnit {
     pub protect_home: bool,
     /// `PrivateTmp=`
     pub private_tmp: bool,
-    /// `PrivateUsers=`: a capability is of no use against the host then.
+    /// `PrivateUsers=`: with it, a capability has no effect on the host.
     private_users: bool,
     ambient: Vec<String>,
-    /// `CapabilityBoundingSet=`; none: all of them.
+    /// `CapabilityBoundingSet=`; `None` for all capabilities.
     bounding: Option<Vec<String>>,
     /// Folders that systemd makes and gives to the user: `StateDirectory=`, `LogsDirectory=` and the like.
     own_folders: Vec<PathBuf>,
@@ -76,7 +76,7 @@ pub struct ServiceUnit {
 }
 
 impl ServiceUnit {
-    /// The installed unit that runs `docwharf run` with this configuration file.
+    /// Finds the installed unit that runs `docwharf run` with this configuration file.
     pub fn for_configuration(file: &Path) -> Option<ServiceUnit> {
         let folders = UnitFolders::from_env();
         let instance = file.file_stem().and_then(|stem| stem.to_str()).map(|stem| format!("docwharf@{stem}.service"));
@@ -87,7 +87,7 @@ impl ServiceUnit {
             .find(|unit| unit.configuration() == file)
     }
 
-    /// The unit of this name with these texts: the unit's own file first, then its drop-ins in their order.
+    /// Parses the unit of this name from its texts: its own file first, then its drop-ins in their order.
     pub fn parse(name: &str, texts: &[String]) -> ServiceUnit {
         let mut unit = ServiceUnit { name: name.to_owned(), ..ServiceUnit::default() };
         for text in texts {
@@ -96,7 +96,7 @@ impl ServiceUnit {
             }
         }
         if unit.dynamic_user {
-            // What a dynamic user implies (systemd.exec(5)).
+            // Settings that a dynamic user implies (systemd.exec(5)).
             if unit.protect_system != ProtectSystem::Full {
                 unit.protect_system = ProtectSystem::Strict;
             }
@@ -106,7 +106,7 @@ impl ServiceUnit {
         unit
     }
 
-    /// The configuration file that it starts docwharf with.
+    /// Returns the configuration file with which the unit starts docwharf.
     pub fn configuration(&self) -> PathBuf {
         let mut arguments = self.exec_start.iter();
         while let Some(argument) = arguments.next() {
@@ -121,17 +121,18 @@ impl ServiceUnit {
         named.map_or_else(|| PathBuf::from(DEFAULT_FILE), |(_, path)| PathBuf::from(path))
     }
 
-    /// The file that it hands to the service as the credential of this name.
+    /// Returns the file that the unit passes to the service as the credential of this name.
     pub fn credential(&self, name: &str) -> Option<&Path> {
         self.credentials.iter().find(|(known, _)| known == name).map(|(_, path)| path.as_path())
     }
 
-    /// Whether it hands this file to the service as a credential, which systemd reads as root.
+    /// Returns whether the unit passes this file to the service as a credential, which systemd reads as root.
     pub fn passes(&self, path: &Path) -> bool {
         self.credentials.iter().any(|(_, source)| source == path)
     }
 
-    /// What it puts into the environment, `EnvironmentFile=` included; a file that cannot be read is left out.
+    /// Returns the environment variables that the unit sets, including those of `EnvironmentFile=`. A file that cannot
+    /// be read is skipped.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut all = self.environment.clone();
         for file in &self.environment_files {
@@ -140,7 +141,7 @@ impl ServiceUnit {
         all.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
 
-    /// Whether its user may listen below the first unprivileged port.
+    /// Returns whether the user of the unit may listen on privileged ports.
     pub fn may_bind_low_ports(&self) -> bool {
         let is_bounded = |set: &Vec<String>| set.iter().any(|capability| capability == BIND_SERVICE);
         let is_allowed = self.bounding.as_ref().is_none_or(is_bounded);
@@ -148,12 +149,12 @@ impl ServiceUnit {
         is_allowed && !self.private_users && (is_root || self.ambient.iter().any(|name| name == BIND_SERVICE))
     }
 
-    /// Whether systemd makes this path, or a folder above it, and gives it to the user.
+    /// Returns whether systemd creates this path, or a folder above it, and gives it to the user of the unit.
     pub fn owns(&self, path: &Path) -> bool {
         self.own_folders.iter().any(|folder| path.starts_with(folder))
     }
 
-    /// The setting that keeps the service from writing to this path, if one does.
+    /// Returns the setting that keeps the service from writing to this path, if there is one.
     pub fn write_barrier(&self, path: &Path) -> Option<&'static str> {
         let below = |roots: &[&str]| roots.iter().any(|root| path.starts_with(root));
         if self.owns(path) {
@@ -175,13 +176,13 @@ impl ServiceUnit {
         (is_protected && !writable).then_some("ProtectSystem=")
     }
 
-    /// The setting that hides this path from the service, if one does.
+    /// Returns the setting that hides this path from the service, if there is one.
     pub fn read_barrier(&self, path: &Path) -> Option<&'static str> {
         let below = |roots: &[&str]| roots.iter().any(|root| path.starts_with(root));
         if self.private_tmp && below(&["/tmp", "/var/tmp"]) {
             return Some("PrivateTmp=");
         }
-        // Read-only homes can be read, which only a dynamic user's default leaves open; the shipped unit hides them.
+        // Read-only homes could be read. They are only the default of a dynamic user; the shipped unit hides homes.
         (self.protect_home && below(&["/home", "/root", "/run/user"])).then_some("ProtectHome=")
     }
 
@@ -230,7 +231,7 @@ impl ServiceUnit {
         }
     }
 
-    /// Each folder under its own name and where a dynamic user's really lies.
+    /// Records each folder under its own name and under `private`, where the folder of a dynamic user really is.
     fn own(&mut self, root: &str, value: &str) {
         for name in words(value) {
             let name = name.split(':').next().unwrap_or_default();
@@ -239,7 +240,8 @@ impl ServiceUnit {
         }
     }
 
-    /// An empty value forbids all; `~` forbids some, which only matters here for the one capability that is asked about.
+    /// Applies `CapabilityBoundingSet=`. An empty value forbids all capabilities; `~` forbids some, of which only
+    /// [`BIND_SERVICE`] matters here.
     fn bound(&mut self, value: &str) {
         match value.strip_prefix('~') {
             Some(without) => {
@@ -253,7 +255,7 @@ impl ServiceUnit {
     }
 }
 
-/// The socket unit that stands in for `server.listen` of this service, if it is enabled.
+/// Returns the socket unit that replaces `server.listen` of this service, if it is enabled.
 pub fn enabled_socket(service: &ServiceUnit) -> Option<String> {
     let name = service.name.replace(".service", ".socket");
     let is_enabled =
@@ -261,7 +263,7 @@ pub fn enabled_socket(service: &ServiceUnit) -> Option<String> {
     UnitFolders::from_env().0.iter().any(is_enabled).then_some(name)
 }
 
-/// Where units are looked for.
+/// The folders in which units are searched, in order of precedence.
 struct UnitFolders(Vec<PathBuf>);
 
 impl UnitFolders {
@@ -283,11 +285,12 @@ impl UnitFolders {
 
     fn first(&self, name: &str) -> Option<String> {
         let path = self.0.iter().map(|folder| folder.join(name)).find(|path| path.exists())?;
-        // A unit that is masked is a link to /dev/null.
+        // A masked unit is a link to /dev/null.
         regular::read_text(&path, MAX_UNIT_BYTES).ok()
     }
 
-    /// By the names of their files, whatever folder they are in; of two with one name the stronger folder's counts.
+    /// Reads the drop-ins, ordered by the names of their files, whichever folder they are in. Of two with the same
+    /// name, the one in the folder of higher precedence counts.
     fn drop_ins(&self, names: &[String]) -> Vec<String> {
         let mut found: std::collections::BTreeMap<OsString, PathBuf> = std::collections::BTreeMap::new();
         for folder in &self.0 {
@@ -304,7 +307,7 @@ impl UnitFolders {
     }
 }
 
-/// Key and value of each line below `[Service]`.
+/// Returns key and value of each line below `[Service]`.
 fn service_settings(text: &str) -> Vec<(String, String)> {
     let joined = text.replace("\\\n", " ");
     let mut settings = Vec::new();
@@ -319,7 +322,7 @@ fn service_settings(text: &str) -> Vec<(String, String)> {
     settings
 }
 
-/// The specifiers that the shipped units use: `%i`, `%I`, `%n`, `%N`, `%%`.
+/// Expands the specifiers that the shipped units use: `%i`, `%I`, `%n`, `%N`, `%%`.
 fn expand(value: &str, name: &str) -> String {
     let bare = name.trim_end_matches(".service");
     let instance = bare.split_once('@').map_or("", |(_, instance)| instance);
@@ -340,7 +343,7 @@ fn expand(value: &str, name: &str) -> String {
     out
 }
 
-/// Words between blanks; quotes hold one together.
+/// Splits a value into words at white space; quotes keep a word together.
 fn words(value: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -360,7 +363,7 @@ fn words(value: &str) -> Vec<String> {
     words
 }
 
-/// `NAME=value` lines of an `EnvironmentFile=`.
+/// Parses the `NAME=value` lines of an `EnvironmentFile=`.
 fn environment_of(text: &str) -> Vec<(String, String)> {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
     let unquoted = |value: &str| {
@@ -378,7 +381,7 @@ fn some(value: &str) -> Option<String> {
     Some(value.to_owned()).filter(|value| !value.is_empty())
 }
 
-/// A list grows by each line; an empty value begins it anew.
+/// Extends a list with the values of a line; an empty value clears the list.
 fn extend<T>(list: &mut Vec<T>, value: &str, more: Vec<T>) {
     if value.is_empty() {
         list.clear();

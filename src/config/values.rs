@@ -1,4 +1,4 @@
-//! Values with a syntax of their own, for configuration and command line alike.
+//! Parsers of values with a syntax of their own, shared by configuration and command line.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use docwharf_base::chain::Name;
 use docwharf_base::secret::SafeUrl;
 use docwharf_site::lookup::Slashes;
-use docwharf_agent::sync::Bundle;
+use docwharf_agent::sync::BundleLocation;
 
-/// Where bundles come from when a link or a file is named.
-pub fn parse_bundle(text: &str, base: &Path) -> Result<Bundle, String> {
+/// Parses the place of a bundle: a link, a file URL, or a path relative to `base`.
+pub fn parse_bundle(text: &str, base: &Path) -> Result<BundleLocation, String> {
     if text.is_empty() {
         return Err("it is empty".to_owned());
     }
-    // The text is a secret where it is a signed link: it is not repeated.
+    // A signed link is a secret, so no message repeats the text.
     let lower = text.to_ascii_lowercase();
     let is_url = lower.contains("://");
     let looks_signed = text.split_once('?').is_some_and(|(_, query)| query.contains('='));
@@ -22,15 +22,15 @@ pub fn parse_bundle(text: &str, base: &Path) -> Result<Bundle, String> {
     }
     let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     match scheme.as_deref() {
-        Some("http" | "https") => SafeUrl::parse(text).map(Bundle::Link),
-        Some("file") | None => Ok(Bundle::File(base.join(file_path(text)?))),
+        Some("http" | "https") => SafeUrl::parse(text).map(BundleLocation::Link),
+        Some("file") | None => Ok(BundleLocation::File(base.join(file_path(text)?))),
         Some(other) => {
             Err(format!("bundles come from https, http, a file URL or a path, not from {}", Name(other.as_bytes())))
         }
     }
 }
 
-/// A path, or a file URL (RFC 8089) of this machine.
+/// Parses a path, or a file URL (RFC 8089) of this machine.
 fn file_path(text: &str) -> Result<PathBuf, String> {
     let Some(rest) = text.strip_prefix("file:") else { return Ok(PathBuf::from(text)) };
     let path = match rest.strip_prefix("//") {
@@ -38,7 +38,7 @@ fn file_path(text: &str) -> Result<PathBuf, String> {
         None => rest,
     };
     if path.contains('?') {
-        // RFC 8089 knows no query; and it may be a secret.
+        // File URLs have no query (RFC 8089), and the query may be a secret.
         return Err("a file URL has no query; a ? in a name is written %3F".to_owned());
     }
     if !path.starts_with('/') {
@@ -48,7 +48,7 @@ fn file_path(text: &str) -> Result<PathBuf, String> {
     path.map(|path| PathBuf::from(path.as_ref())).map_err(|_| "it is not UTF-8".to_owned())
 }
 
-/// The API's address: http or https, without a query.
+/// Parses the base URL of the API: http or https, without a query.
 pub fn parse_base_url(text: &str) -> Result<SafeUrl, String> {
     let url = SafeUrl::parse(text)?;
     if !url.expose().username().is_empty() || url.expose().password().is_some() {
@@ -60,7 +60,7 @@ pub fn parse_base_url(text: &str) -> Result<SafeUrl, String> {
     Ok(url)
 }
 
-/// A host name alone: no scheme, no port, no path.
+/// Parses a host name: no scheme, no port, no path.
 pub fn parse_domain(text: &str) -> Result<String, String> {
     let plain = |label: &str| {
         !label.is_empty() && label.len() <= 63 && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
@@ -72,25 +72,25 @@ pub fn parse_domain(text: &str) -> Result<String, String> {
     Err(format!("{text:?} is no host name: write it like docs.example.com, without scheme, port and path"))
 }
 
-/// A project's id, as the dashboard shows it beside the keys.
+/// Parses the id of a project, as the dashboard shows it beside the keys.
 pub fn parse_project(text: &str) -> Result<String, String> {
     let id = text.trim();
     let is_usable = !matches!(id, "" | "." | "..") && !id.chars().any(|c| c.is_control() || c.is_whitespace());
     is_usable.then(|| id.to_owned()).ok_or_else(|| format!("{text:?} is no project id: copy it from the dashboard"))
 }
 
-/// An address to listen on.
+/// Parses an address to listen on.
 pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let text = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
     text.parse().map_err(|_| format!("{text:?} is no address: write it like 127.0.0.1:8080 or [::]:8080"))
 }
 
-/// Addresses to listen on; an empty text is none.
+/// Parses addresses to listen on; empty texts are skipped.
 pub(super) fn parse_listen_list(texts: &[String]) -> Result<Vec<SocketAddr>, String> {
     texts.iter().filter(|text| !text.is_empty()).map(|text| parse_listen(text)).collect()
 }
 
-/// `auto`, `serve` or `redirect`.
+/// Parses `auto`, `serve` or `redirect`; `None` for `auto`.
 pub fn parse_slashes(text: &str) -> Result<Option<Slashes>, String> {
     match text {
         "auto" => Ok(None),
@@ -100,7 +100,7 @@ pub fn parse_slashes(text: &str) -> Result<Option<Slashes>, String> {
     }
 }
 
-/// Where the site begins: `/`, `/docs`, `/docs/`; the result ends with a slash.
+/// Parses the base path of the site: `/`, `/docs`, `/docs/`. The result ends with a slash.
 pub fn parse_base_path(text: &str) -> Result<String, String> {
     let wrong = || format!("{text:?} is no base path: write it like / or /docs/");
     let inner = text.strip_prefix('/').ok_or_else(wrong)?;
@@ -124,12 +124,12 @@ mod tests {
     #[test]
     fn bundles_come_from_links_file_urls_and_paths() {
         let of = |text| parse_bundle(text, Path::new("/etc"));
-        assert_eq!(of("file:///a%20b.zip"), Ok(Bundle::File("/a b.zip".into())));
-        assert_eq!(of("file://localhost/x"), Ok(Bundle::File("/x".into())));
-        assert_eq!(of("docs.zip"), Ok(Bundle::File("/etc/docs.zip".into())));
+        assert_eq!(of("file:///a%20b.zip"), Ok(BundleLocation::File("/a b.zip".into())));
+        assert_eq!(of("file://localhost/x"), Ok(BundleLocation::File("/x".into())));
+        assert_eq!(of("docs.zip"), Ok(BundleLocation::File("/etc/docs.zip".into())));
         assert!(of("file://host/x").is_err());
         let link = of("HTTPS://bucket.example/x?X-Amz-Signature=secret").unwrap();
-        assert!(matches!(&link, Bundle::Link(url) if url.to_string() == "https://bucket.example/x?***"));
+        assert!(matches!(&link, BundleLocation::Link(url) if url.to_string() == "https://bucket.example/x?***"));
         for wrong in [
             "s3://bucket/x?sig=geheim",
             "https://?sig=geheim",

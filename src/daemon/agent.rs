@@ -1,7 +1,7 @@
-//! The agent: whatever wakes it makes it look, and what comes of that is served.
+//! The agent: the main loop of `run`. Events wake it; it runs tasks that bring versions, and serves their results.
 //!
-//! One thing is done at a time. What wakes it meanwhile is remembered; a changed configuration calls the sync off, which
-//! loses nothing: a job is adopted, a download continued.
+//! It runs one task at a time, and remembers the events that arrive meanwhile. A changed configuration cancels a
+//! running sync, which loses nothing: the next sync adopts the export job and continues the download.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -24,13 +24,13 @@ use crate::config::checked::{Config, Sources};
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 use docwharf_serve::tls::ServerTls;
-use docwharf_agent::store::writer::Writer;
-use docwharf_agent::sync::agenda::{Agenda, Moment, Rhythm};
-use docwharf_agent::sync::inbox::{Dropped, Inbox};
-use docwharf_agent::sync::plan::Trigger;
-use docwharf_agent::sync::settle::Report;
-use docwharf_agent::sync::watch::{Watch, What};
-use docwharf_agent::sync::{Intent, Outcome, SyncError};
+use docwharf_agent::store::writer::StoreWriter;
+use docwharf_agent::sync::scheduler::{SyncScheduler, ClockReading, Rhythm};
+use docwharf_agent::sync::inbox::{InboxFile, BundleInbox};
+use docwharf_agent::sync::plan::SyncTrigger;
+use docwharf_agent::sync::activation::SyncReport;
+use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
+use docwharf_agent::sync::{SyncIntent, SyncOutcome, SyncError};
 
 use super::DaemonError;
 use super::notify::Notifier;
@@ -40,69 +40,69 @@ use super::reload::watched;
 use super::scrub::Finding;
 use super::work::{Done, Running, Work, half_the_cores};
 
-/// How often a file in the inbox that may still be growing is looked at.
+/// Interval between checks of a file in the inbox that may still be written to.
 pub(super) const GLANCE: Duration = Duration::from_millis(500);
 
-/// The part of `run` that brings versions.
+/// The part of `run` that brings versions and decides which one is served.
 pub(super) struct Agent {
-    pub(super) writer: Arc<Writer>,
+    pub(super) writer: Arc<StoreWriter>,
     pub(super) sources: Sources,
     pub(super) config: Config,
-    /// What of it counts for work under way.
-    pub(super) in_force: Arc<ArcSwap<Intent>>,
-    /// What is wrong with a configuration that was to be taken over.
+    /// The part of the configuration that tasks in progress read.
+    pub(super) in_force: Arc<ArcSwap<SyncIntent>>,
+    /// The mistakes of the last configuration, if it was refused.
     pub(super) config_error: Option<String>,
     pub(super) site: Arc<Site>,
-    /// The version that waits to become active, for the admin side.
+    /// The site that serves the version that waits to become active.
     pub(super) staged: Arc<Site>,
     pub(super) publisher: Publisher,
     pub(super) shown: Option<VersionId>,
-    /// Whether that is damaged, and to be opened anew once it is mended.
+    /// Whether the version in `shown` is damaged, and has to be opened again once it is repaired.
     pub(super) is_stale: bool,
-    /// The version that is damaged, until it is served again.
+    /// The served version that was found damaged, until it is served again undamaged.
     pub(super) lost: Option<VersionId>,
-    /// When the source is looked at next, and why.
-    pub(super) agenda: Agenda,
-    pub(super) watch: Watch,
-    pub(super) inbox: Option<Inbox>,
-    /// Why the inbox that is configured cannot be used.
+    /// When the source is checked next, and by which trigger.
+    pub(super) agenda: SyncScheduler,
+    pub(super) watch: FileWatch,
+    pub(super) inbox: Option<BundleInbox>,
+    /// The reason why the configured inbox cannot be used.
     pub(super) inbox_error: Option<String>,
     pub(super) running: Option<Running>,
-    /// Whether what the sync to come brings passes the gate unasked.
+    /// Whether the version of the next sync becomes active without the gate.
     pub(super) force: bool,
-    /// The person who asked for it, if one did.
+    /// The person who asked for the next sync, if one did.
     pub(super) asked_by: Option<String>,
-    /// Who waits for what comes of that.
+    /// The clients that wait for the result of the next sync.
     pub(super) waiting: Vec<Waiter>,
-    /// What lies ready in the inbox.
-    pub(super) imports: VecDeque<Dropped>,
-    /// What people bring, which comes first.
+    /// Complete files in the inbox, to be imported.
+    pub(super) imports: VecDeque<InboxFile>,
+    /// Imports by command, which come before files in the inbox: the bundle, the person, and the client that waits.
     pub(super) orders: VecDeque<(Import, String, Waiter)>,
-    /// Whose release waits for the gate: whether there was a hold, and by whom.
+    /// Releases that wait for the gate: whether there was a hold, the person, and the client that waits.
     pub(super) releases: VecDeque<(bool, String, Waiter)>,
-    /// Imports in a row that failed for no fault of the file.
+    /// Number of imports from the inbox in a row that failed for another reason than the file's content.
     pub(super) stuck: u32,
-    /// When to look into the inbox next.
+    /// The time of the next scan of the inbox.
     pub(super) glance: Option<Instant>,
     pub(super) live: Arc<Live>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) describe: Describe,
     pub(super) notifier: Notifier,
-    /// Since when which version is shown, for [`Agent::tell_standing`].
+    /// The served version and since when it is active, cached for [`Agent::tell_standing`].
     pub(super) since: Option<(VersionId, Option<String>)>,
-    /// How the last sync failed, if it did.
+    /// The error of the last sync, if it failed.
     pub(super) last_error: Option<String>,
-    /// The pair under which the site is served encrypted.
+    /// The TLS certificate in force, if the site is served over TLS.
     pub(super) tls: Option<Arc<ServerTls>>,
-    /// Why its files as they are now are not in force.
+    /// The reason why the current certificate files are not in force.
     pub(super) tls_error: Option<String>,
-    /// Where the site is served.
+    /// The addresses on which the site is served.
     pub(super) reached: Vec<SocketAddr>,
 }
 
-/// What an agent stands on.
+/// The parameters of an agent.
 pub(super) struct Ground {
-    pub(super) writer: Arc<Writer>,
+    pub(super) writer: Arc<StoreWriter>,
     pub(super) sources: Sources,
     pub(super) config: Config,
     pub(super) site: Arc<Site>,
@@ -116,13 +116,13 @@ pub(super) struct Ground {
     pub(super) reached: Vec<SocketAddr>,
 }
 
-/// Gets the answer to an order.
+/// The channel for the reply to a command.
 pub(super) type Waiter = oneshot::Sender<Reply>;
 
-/// What has woken the agent.
+/// The event that has woken the agent.
 enum Woken {
     Hangup,
-    Changed(BTreeSet<What>),
+    Changed(BTreeSet<WatchedKind>),
     Done(Box<Result<Done, tokio::sync::oneshot::error::RecvError>>),
     Time,
     Glance,
@@ -134,7 +134,7 @@ impl Agent {
     pub(super) fn new(ground: Ground) -> Agent {
         let Ground { writer, sources, config, site, staged, shown, live, metrics, describe, notifier, tls, reached } =
             ground;
-        let watch = Watch::new(watched(&sources, &config));
+        let watch = FileWatch::new(watched(&sources, &config));
         let publisher = Publisher::start(config.publish.clone(), Arc::clone(&site), Arc::clone(&live));
         let mut agent = Agent {
             writer,
@@ -148,7 +148,7 @@ impl Agent {
             shown,
             is_stale: false,
             lost: None,
-            agenda: Agenda::new(Instant::now()),
+            agenda: SyncScheduler::new(Instant::now()),
             watch,
             inbox: None,
             inbox_error: None,
@@ -172,19 +172,19 @@ impl Agent {
             reached,
         };
         agent.open_inbox();
-        // What has changed since the configuration was read and before it was watched; what an earlier process remembers of
-        // it is no longer so.
+        // The configuration may have changed after it was read and before it was watched. This also clears a
+        // configuration error that an earlier process has recorded.
         agent.reload();
         agent.warn_of_exposure();
         agent.take_up_backoff();
         agent
     }
 
-    /// A restart goes on waiting where the one before left off, for the same question.
+    /// Continues the back-off of the previous process, if the source and the demands on it are the same.
     fn take_up_backoff(&mut self) {
         let Ok(record) = self.writer.store().record() else { return };
         let question = self.config.intent.question();
-        if let Some(left) = self.agenda.take_up(&record, &question, Moment::now()) {
+        if let Some(left) = self.agenda.take_up(&record, &question, ClockReading::now()) {
             tracing::info!("the last sync failed; looking again in {} s", left.as_secs());
         }
     }
@@ -215,21 +215,21 @@ impl Agent {
                 Woken::Hangup => {
                     self.notifier.reloading();
                     self.reopen_log();
-                    // What is read now is what later changes are compared with.
-                    if self.watch.compare().contains(&What::Inbox) {
+                    // The files are about to be read: later changes are compared with their state of now.
+                    if self.watch.compare().contains(&WatchedKind::Inbox) {
                         self.glance = Some(Instant::now());
                     }
                     let before = self.config.clone();
-                    // Signals may come faster than syncs end: one under way for the same thing goes on.
+                    // Signals may arrive faster than syncs end: a sync with the same configuration continues.
                     if self.reload() {
                         if self.config != before {
                             self.call_off();
                         }
                     } else {
-                        // The files may have been renewed beside a configuration with mistakes.
+                        // The certificate files may have changed although the configuration has mistakes.
                         self.renew();
                     }
-                    self.agenda.asked(Trigger::Hook);
+                    self.agenda.asked(SyncTrigger::Hook);
                     self.notifier.ready();
                 }
                 Woken::Changed(what) => self.changed(&what),
@@ -247,7 +247,7 @@ impl Agent {
         }
     }
 
-    /// Starts what is to be done, if nothing is being done.
+    /// Starts the next task, if none is in progress.
     fn begin(&mut self) {
         if self.running.is_some() {
             return;
@@ -271,24 +271,24 @@ impl Agent {
         match running {
             Ok(running) => self.running = Some(running.awaited_by(waiting)),
             Err(error) => {
-                // No thread to be had: the site does not depend on it.
+                // No thread can be started; serving does not depend on it.
                 let error = SyncError::Thread(error);
                 self.agenda.failures = self.agenda.failures.saturating_add(1);
                 let (rhythm, wait) = (rhythm(&self.config), backoff::after(self.agenda.failures));
-                self.agenda.look_after(Some(wait), rhythm, Moment::now(), backoff::random);
+                self.agenda.look_after(Some(wait), rhythm, ClockReading::now(), backoff::random);
                 tracing::error!("{}; trying again in a while", Chain(&error));
                 reply(waiting, &Err(error), self.describe);
             }
         }
     }
 
-    /// Whether the store is empty: then there is nothing to stay up for.
+    /// Returns whether the store is empty, so that there is no reason to keep running.
     fn has_nothing(&self) -> bool {
         self.writer.store().versions().is_ok_and(|versions| versions.is_empty())
     }
 
     fn time_has_come(&mut self) {
-        self.agenda.time_has_come(Moment::now());
+        self.agenda.time_has_come(ClockReading::now());
     }
 
     pub(super) fn call_off(&self) {
@@ -297,21 +297,21 @@ impl Agent {
         }
     }
 
-    fn changed(&mut self, what: &BTreeSet<What>) {
-        if what.contains(&What::Settings) {
+    fn changed(&mut self, what: &BTreeSet<WatchedKind>) {
+        if what.contains(&WatchedKind::Settings) {
             tracing::info!("the configuration, the key or a certificate has changed");
             if self.reload() {
                 self.call_off();
                 self.agenda.settings_changed();
             }
         }
-        if what.contains(&What::Certificate) {
+        if what.contains(&WatchedKind::Certificate) {
             self.renew();
         }
-        if what.contains(&What::Bundle) {
-            self.agenda.wake(Trigger::Interval);
+        if what.contains(&WatchedKind::Bundle) {
+            self.agenda.wake(SyncTrigger::Interval);
         }
-        if what.contains(&What::Inbox) {
+        if what.contains(&WatchedKind::Inbox) {
             self.look_into_inbox();
         }
     }
@@ -322,7 +322,7 @@ impl Agent {
             tell(report);
         }
         match done.opened {
-            // What a person has chosen in between is what counts.
+            // A person may have activated another version in between: the record decides.
             Some((id, Ok(version))) if self.active() == Some(id) => self.show(id, version),
             Some((_, Err(error))) => tracing::error!("{}; the version before it stays", Chain(&error)),
             _ => self.show_active().await,
@@ -341,7 +341,7 @@ impl Agent {
             }
             Work::Import(one, _) => {
                 self.metrics.count_import(name);
-                // A copy that was made for us, whose maker may have gone.
+                // The client has copied the bundle for the daemon, and may have ended since.
                 self.writer.store().remove_staged_copy(&one.path);
                 reply(waiting, &done.result, self.describe);
                 Ok(())
@@ -352,7 +352,7 @@ impl Agent {
             }
             Work::Sync(trigger, force, who) => {
                 if let Err(SyncError::Interrupted) = done.result {
-                    // It is not given up: whoever waits for it goes on waiting.
+                    // The request is kept: clients that wait for its result wait for the next sync.
                     self.waiting.extend(waiting);
                     self.force |= force;
                     self.asked_by = self.asked_by.take().or(who);
@@ -365,7 +365,7 @@ impl Agent {
         }
     }
 
-    fn after_sync(&mut self, trigger: Trigger, result: Result<Report, SyncError>) -> Result<(), DaemonError> {
+    fn after_sync(&mut self, trigger: SyncTrigger, result: Result<SyncReport, SyncError>) -> Result<(), DaemonError> {
         if let Err(error) = &result
             && error.is_absence()
             && self.inbox.is_none()
@@ -373,10 +373,10 @@ impl Agent {
         {
             return result.map(drop).map_err(DaemonError::FirstSync);
         }
-        let now = Moment::now();
+        let now = ClockReading::now();
         let wait = self.agenda.after_sync(trigger, &result, rhythm(&self.config), now, backoff::random);
         match result {
-            Ok(Report { too_early: Some(_), .. }) => {}
+            Ok(SyncReport { too_early: Some(_), .. }) => {}
             Ok(_) => self.last_error = None,
             Err(error) => {
                 if let Some(wait) = wait {
@@ -398,24 +398,24 @@ impl Agent {
     }
 }
 
-/// What a configuration asks of work that is done beside serving.
-pub(super) fn in_force(config: &Config) -> Intent {
+/// Returns the intent of a configuration for tasks, with the default number of threads filled in.
+pub(super) fn in_force(config: &Config) -> SyncIntent {
     let mut intent = config.intent.clone();
     intent.effort.threads = config.threads.unwrap_or_else(half_the_cores);
     intent
 }
 
-/// How often a configuration wants the source to be looked at.
+/// Returns the rhythm in which a configuration wants the source to be checked.
 pub(super) fn rhythm(config: &Config) -> Rhythm<'_> {
     Rhythm { interval: config.intent.interval, schedule: config.schedule.as_ref() }
 }
 
-/// Never, as far as anybody waits.
+/// Returns a time a year from now, which stands for never.
 fn far() -> Instant {
     Instant::now() + Duration::from_hours(24 * 365)
 }
 
-/// The end of what is under way; never, if nothing is.
+/// Waits for the end of the task in progress; waits forever if there is none.
 async fn done(running: &mut Option<Running>) -> Result<Done, tokio::sync::oneshot::error::RecvError> {
     match running {
         Some(running) => (&mut running.done).await,
@@ -423,16 +423,16 @@ async fn done(running: &mut Option<Running>) -> Result<Done, tokio::sync::onesho
     }
 }
 
-fn tell(report: &Report) {
+fn tell(report: &SyncReport) {
     for warning in report.brought.iter().flat_map(|brought| &brought.warnings) {
         tracing::warn!("{warning}");
     }
     match &report.outcome {
-        Outcome::Activated(id) => tracing::info!("version {} is active", id.short()),
-        Outcome::NotActive(id, why) if report.brought.is_some() || report.refused_now => {
+        SyncOutcome::Activated(id) => tracing::info!("version {} is active", id.short()),
+        SyncOutcome::NotActive(id, why) if report.brought.is_some() || report.refused_now => {
             tracing::warn!("version {} is sealed but not active: {why}", id.short());
         }
-        Outcome::Staged(id) if report.brought.is_some() => {
+        SyncOutcome::Staged(id) if report.brought.is_some() => {
             let id = id.short();
             tracing::info!("version {id} waits for a person: `docwharf activate {id}` makes it active");
         }

@@ -1,6 +1,6 @@
-//! The inbox of a running agent: what lies ready is imported, and put where it belongs.
+//! The inbox of a running agent: imports complete files, and then moves them to `accepted/` or `rejected/`.
 
-// Other users may write here: what is reached by path may lead elsewhere by then. See `base/directory`.
+// Other users may write to the inbox, so a path may lead to another file when it is used. See `base/directory`.
 #![deny(clippy::disallowed_methods)]
 
 use std::io;
@@ -13,16 +13,16 @@ use crate::admin::live;
 use docwharf_base::backoff;
 use docwharf_base::chain::{Chain, words};
 use docwharf_agent::sync::SyncError;
-use docwharf_agent::sync::inbox::{Dropped, Inbox};
-use docwharf_agent::sync::settle::Report;
+use docwharf_agent::sync::inbox::{InboxFile, BundleInbox};
+use docwharf_agent::sync::activation::SyncReport;
 
 use super::agent::{Agent, GLANCE};
 
-/// How often an inbox that cannot be used is tried again.
+/// Interval between attempts to open or read an inbox that cannot be used.
 const INBOX_RETRY: Duration = Duration::from_secs(5);
 
 impl Agent {
-    /// Opens the inbox that is configured, or says why that fails and tries again later.
+    /// Opens the configured inbox. If that fails, the cause is logged and another attempt is scheduled.
     pub(super) fn open_inbox(&mut self) {
         self.inbox = None;
         self.glance = None;
@@ -30,7 +30,7 @@ impl Agent {
             self.inbox_error = None;
             return;
         };
-        match Inbox::open(&dir) {
+        match BundleInbox::open(&dir) {
             Ok(inbox) => {
                 self.inbox = Some(inbox);
                 self.inbox_works(&dir);
@@ -46,7 +46,8 @@ impl Agent {
         }
     }
 
-    /// Status, the status line and a metric tell; the log does so once for each reason.
+    /// Records that the inbox cannot be used, for status, status line and metrics. The log has a line only if the cause
+    /// is another than before.
     fn inbox_fails(&mut self, doing: &str, dir: &Path, error: &io::Error) {
         let next = match error.kind() {
             io::ErrorKind::ReadOnlyFilesystem => {
@@ -63,7 +64,7 @@ impl Agent {
         self.glance = Some(Instant::now() + INBOX_RETRY);
     }
 
-    /// The inbox as status and metrics show it.
+    /// Returns the state of the inbox for status and metrics; `None` if no inbox is configured.
     pub(super) fn inbox_state(&self) -> Option<live::InboxState> {
         let directory = self.config.inbox.clone()?;
         Some(live::InboxState { directory, error: self.inbox_error.clone() })
@@ -79,7 +80,7 @@ impl Agent {
         }
         let Some(inbox) = &mut self.inbox else { return };
         if self.running.is_some() {
-            // It may be reading what lies there.
+            // The task in progress may be reading a file in the inbox.
             self.glance = Some(Instant::now() + GLANCE);
             return;
         }
@@ -97,8 +98,9 @@ impl Agent {
         }
     }
 
-    /// Moves a file from the inbox to where it belongs. A disk that is full says nothing about the file: it stays.
-    pub(super) fn put_away(&mut self, file: &Dropped, result: &Result<Report, SyncError>) {
+    /// Moves an imported file to `accepted/` or `rejected/`. If the import failed for another reason than the file's
+    /// content, such as a full disk, the file stays and is tried again.
+    pub(super) fn put_away(&mut self, file: &InboxFile, result: &Result<SyncReport, SyncError>) {
         let Some(inbox) = &mut self.inbox else { return };
         let path = &file.path;
         let reason = match result {

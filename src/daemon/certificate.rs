@@ -1,4 +1,4 @@
-//! The TLS pair of a running daemon: taken over when its files change, told of when it cannot be.
+//! The TLS certificate of a running daemon: loaded again when its files change; if it cannot be used, that is reported.
 
 use docwharf_base::chain::{Chain, OneLine};
 use crate::config::access;
@@ -7,7 +7,8 @@ use docwharf_base::model::units::show_time;
 use super::agent::Agent;
 
 impl Agent {
-    /// Takes over what the files hold now. What is wrong with them is told, and the pair before stays in force.
+    /// Loads certificate and key from their files. If they cannot be used, the cause is logged and shown in the status,
+    /// and the previous certificate stays in force.
     pub(super) fn renew(&mut self) {
         let (Some(tls), Some(settings)) = (&self.tls, &self.config.tls) else { return };
         let error = match tls.reload(&settings.files) {
@@ -29,22 +30,23 @@ impl Agent {
         self.live.tell(|now| now.tls_error = told);
     }
 
-    /// The access log was moved away, perhaps.
+    /// Opens the access log again, because its file may have been moved away.
     pub(super) fn reopen_log(&self) {
         if let Some(log) = self.site.log() {
             log.reopen();
         }
     }
 
-    /// At the start and whenever somebody else may read: sockets do not change.
+    /// Warns if every client that reaches the site may read it. Called at the start and whenever access control
+    /// changes; the addresses do not change.
     pub(super) fn warn_of_exposure(&self) {
         let addresses = self.reached.iter().copied();
-        if let Some(doubt) = access::exposed(&self.config.settings.door.access, addresses) {
+        if let Some(doubt) = access::exposed(&self.config.settings.access_control.access, addresses) {
             tracing::warn!("{}", OneLine(&doubt));
         }
     }
 
-    /// What is wrong with the pair, for whoever asks how it stands.
+    /// Returns the problem of the certificate for the status line; `None` if there is none.
     pub(super) fn tls_trouble(&self) -> Option<String> {
         let doubt = || self.tls.as_ref()?.pair().date_problem(std::time::SystemTime::now());
         self.tls_error.clone().or_else(doubt)

@@ -1,9 +1,11 @@
-//! Brotli and Zstandard forms of what is served, made beside serving: no start and no activation waits for them.
+//! Makes the Brotli and Zstandard forms of the served version beside serving: neither a start nor an activation waits
+//! for them.
 //!
-//! Level-triggered, like the policies: whenever a version is shown whose codings are not there, they are read from the store
-//! or made, one after the other. A process of its own makes them ([`maker`](super::maker)); here it is decided when it may
-//! work. A version that is shown meanwhile, a stop and somebody who needs the room call it off, and nothing is left of what
-//! was half made. Whole codings stay with their version, so that a restart or a rollback finds them.
+//! It is level-triggered, like the policies: whenever the served version lacks forms, they are read from the store or
+//! made, one coding after the other. A process of its own encodes them ([`maker`](super::maker)); this module decides
+//! when that process may run. The work is cancelled when another version is served, the daemon stops, or the disk space
+//! is needed; half-made files are removed then. Complete files stay with their version, so that a restart or a rollback
+//! finds them.
 
 use std::fs::File;
 use std::io;
@@ -21,36 +23,36 @@ use docwharf_base::backoff;
 use docwharf_base::chain::Chain;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::units::{count_noun, show_size};
-use docwharf_site::seal::recode;
+use docwharf_site::seal::coding_writer;
 use docwharf_serve::Site;
-use docwharf_serve::coded::{Coded, Codings};
-use docwharf_site::codings::{self, CodingFault, Yield};
+use docwharf_serve::precompressed::{PrecompressedFiles, PrecompressedCodings};
+use docwharf_site::coding_file::{self, CodingFault, CodingStatistics};
 use docwharf_site::mapping;
-use docwharf_site::sealed::Sealed;
+use docwharf_site::sealed_version::SealedVersion;
 use docwharf_agent::store::derived::{BROTLI, ZSTD};
-use docwharf_agent::store::space::{Allowance, free_bytes, is_over};
-use docwharf_agent::store::writer::Writer;
+use docwharf_agent::store::space::{SpaceLimits, free_bytes, is_over};
+use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::store::{IMAGE, INDEX, StoreError};
 
 use super::maker::{Maker, Order};
 use super::pace::Pace;
 use super::work::step_back;
 
-/// How often it is looked whether to go on.
+/// Interval between checks whether to continue.
 const TICK: Duration = Duration::from_millis(25);
-/// How often it is looked whether there is still room.
+/// Interval between checks of the free disk space.
 const ROOM: Duration = Duration::from_secs(1);
-/// After how long it is tried again where there was no room.
+/// Time until the next attempt after there was too little disk space.
 const LATER: Duration = Duration::from_mins(10);
-/// Failures in a row after which a version stays without.
+/// Number of failures in a row after which no further attempt is made for a version.
 const ATTEMPTS: u32 = 3;
-/// Bytes of a stored coding that are read at a time.
+/// Number of bytes of a stored form that are read at a time.
 const PIECE: usize = 64 << 10;
 
-/// What lies between those who serve and make codings and those who need their room.
+/// State shared by the encoding thread and the store, which may need the disk space of the forms.
 #[derive(Debug, Default)]
 struct Desk {
-    /// Whether a thread works, and whether it is to give up what it has.
+    /// Whether a thread works, and whether it must give up its files.
     state: Mutex<State>,
     withdrawn: Notify,
 }
@@ -66,13 +68,14 @@ impl Desk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has everything let go of, and waits until it is: a thread notices within a tick.
+    /// Stops serving the forms and cancels the work. Waits until the thread has stopped, which it does within a tick,
+    /// but at most two seconds.
     fn withdraw(&self, site: &Site) {
         const PATIENCE: Duration = Duration::from_secs(2);
         {
             let mut state = self.state();
             state.is_withdrawn = true;
-            site.offer(None);
+            site.set_precompressed(None);
         }
         self.withdrawn.notify_one();
         let deadline = Instant::now() + PATIENCE;
@@ -81,30 +84,30 @@ impl Desk {
         }
     }
 
-    /// Shows codings unless they have been withdrawn meanwhile.
-    fn offer(&self, site: &Site, codings: &Codings) {
+    /// Serves the forms, unless they have been withdrawn or another version is served meanwhile.
+    fn offer(&self, site: &Site, codings: &PrecompressedCodings) {
         let state = self.state();
         if !state.is_withdrawn && site.current().is_some_and(|now| now.id == codings.id) {
-            site.offer(Some(codings.clone()));
+            site.set_precompressed(Some(codings.clone()));
         }
     }
 }
 
-/// How a thread ended.
+/// The result of an encoding thread.
 #[derive(Debug)]
 enum End {
     Done,
-    /// Another version is shown, the daemon stops, or the room is needed.
+    /// Cancelled: another version is served, the daemon stops, or the disk space is needed.
     CalledOff,
-    /// There is no room, and why.
+    /// There is too little disk space, for this reason.
     NoRoom(String),
     Failed(String),
 }
 
-/// Looks after these codings of `site` until the daemon stops.
+/// Keeps the forms of `site` in the `wanted` codings up to date until the daemon stops.
 pub(super) async fn live(
     site: Arc<Site>,
-    writer: Arc<Writer>,
+    writer: Arc<StoreWriter>,
     wanted: Vec<ContentCoding>,
     told: Arc<Live>,
     mut stopped: watch::Receiver<bool>,
@@ -115,7 +118,7 @@ pub(super) async fn live(
     let desk = Arc::new(Desk::default());
     let (holder, of) = (Arc::clone(&desk), Arc::clone(&site));
     writer.before_giving_up(move || holder.withdraw(&of));
-    let mut shown = site.shown();
+    let mut shown = site.subscribe_to_versions();
     let (mut known, mut failures) = (None, 0);
     loop {
         shown.mark_unchanged();
@@ -154,7 +157,7 @@ pub(super) async fn live(
                 Err(_) => return,
             },
             _ = stopped.changed() => return,
-            // Not at once: whoever has needed the room is about to use it.
+            // Not at once: the disk space was freed because another operation is about to use it.
             () = desk.withdrawn.notified() => tokio::select! {
                 () = sleep(LATER) => known = None,
                 _ = shown.changed() => {}
@@ -165,7 +168,7 @@ pub(super) async fn live(
     }
 }
 
-/// Works on a thread of its own; `None` when the daemon stops, and then it has ended.
+/// Runs the job on a thread of its own. Returns `None` if the daemon stops; the thread has ended then.
 async fn carry_out(
     mut job: Job,
     wanted: Vec<ContentCoding>,
@@ -185,7 +188,7 @@ async fn carry_out(
         let desk = Arc::clone(&job.desk);
         drop(job);
         desk.state().works = false;
-        // Nobody waits when the program ends.
+        // The receiver is gone when the program ends.
         let _ = send.send(end);
     };
     if let Err(error) = thread::Builder::new().name("docwharf-codings".to_owned()).spawn(work) {
@@ -201,14 +204,14 @@ async fn carry_out(
     }
 }
 
-/// What one thread works on.
+/// The work of one encoding thread.
 struct Job {
     site: Arc<Site>,
-    version: Arc<Sealed>,
-    writer: Arc<Writer>,
+    version: Arc<SealedVersion>,
+    writer: Arc<StoreWriter>,
     desk: Arc<Desk>,
     told: Arc<Live>,
-    /// Closed when the daemon stops.
+    /// Carries no message; it is closed when the daemon stops.
     calls: Receiver<()>,
     pace: Pace,
 }
@@ -222,8 +225,8 @@ impl Drop for Job {
 impl Job {
     fn new(
         site: &Arc<Site>,
-        version: Arc<Sealed>,
-        writer: &Arc<Writer>,
+        version: Arc<SealedVersion>,
+        writer: &Arc<StoreWriter>,
         desk: &Arc<Desk>,
         told: &Arc<Live>,
         calls: Receiver<()>,
@@ -236,7 +239,7 @@ impl Job {
 
     fn see_to(&mut self, wanted: &[ContentCoding]) -> End {
         let id = self.version.id;
-        let mut codings = Codings::none(id);
+        let mut codings = PrecompressedCodings::empty(id);
         self.tell(&codings, false);
         for &coding in wanted {
             while !self.may_work() {
@@ -250,7 +253,7 @@ impl Job {
                 Err(end) => Err(end),
             };
             match coded {
-                Ok(coded) => *codings.place(coding) = Some(coded),
+                Ok(coded) => *codings.slot_mut(coding) = Some(coded),
                 Err(end) => return end,
             }
             self.desk.offer(&self.site, &codings);
@@ -260,7 +263,7 @@ impl Job {
         End::Done
     }
 
-    /// Waits for a moment; whether there is still a reason to work.
+    /// Waits for a tick. Returns whether the work is still wanted.
     fn goes_on(&self) -> bool {
         matches!(self.calls.recv_timeout(TICK), Err(RecvTimeoutError::Timeout)) && !self.is_off()
     }
@@ -276,15 +279,16 @@ impl Job {
         self.pace.next(Instant::now(), answered)
     }
 
-    fn tell(&self, codings: &Codings, ready: bool) {
-        let yields = |coded: &Option<Coded>| coded.as_ref().map(|coded| coded.yields);
+    fn tell(&self, codings: &PrecompressedCodings, ready: bool) {
+        let yields = |coded: &Option<PrecompressedFiles>| coded.as_ref().map(|coded| coded.yields);
         let (brotli, zstd) = (yields(&codings.brotli), yields(&codings.zstd));
         let now = live::Codings { version: codings.id, ready, brotli, zstd, why_not: None };
         self.told.tell(|known| known.codings = Some(now));
     }
 
-    /// What an earlier process has made, or this one for a version that is shown again.
-    fn stored(&self, coding: ContentCoding) -> Result<Option<Coded>, End> {
+    /// Opens the stored form in a coding, which was made when the version was served before. A file that cannot be used
+    /// is discarded.
+    fn stored(&self, coding: ContentCoding) -> Result<Option<PrecompressedFiles>, End> {
         let id = self.version.id;
         let Some(file) = self.writer.store().derived_file(id, kind(coding)) else { return Ok(None) };
         match self.proved(coding, &file) {
@@ -301,32 +305,33 @@ impl Job {
         }
     }
 
-    /// Maps a coding once it has been read to its end. What a disk has lost shows as an error here and not as a signal
-    /// later; and bodies are read past the mapping, so that their pages count for nobody before a reader wants them.
-    fn proved(&self, coding: ContentCoding, file: &File) -> io::Result<Coded> {
+    /// Reads a stored form to its end, verifies its checksums and maps it. Data that the disk has lost is an error
+    /// here, not a SIGBUS later. The bodies are not read through the mapping, so that they take no memory of this
+    /// process before a client requests them.
+    fn proved(&self, coding: ContentCoding, file: &File) -> io::Result<PrecompressedFiles> {
         let (id, files) = (self.version.id, self.version.index().len());
         let mut buffer = vec![0; PIECE];
-        read(file, 0, codings::head_len(files), &mut buffer, &mut |_| {})?;
+        read(file, 0, coding_file::head_len(files), &mut buffer, &mut |_| {})?;
         let bytes = mapping::map_derived(file)?;
-        let yields = codings::check(&bytes, coding, id, files).map_err(io::Error::other)?;
+        let yields = coding_file::check_file(&bytes, coding, id, files).map_err(io::Error::other)?;
         for number in 0..files {
             if self.is_off() {
                 return Err(called_off());
             }
-            let record = codings::record(&bytes, number);
+            let record = coding_file::read_record(&bytes, number);
             let mut crc = crc32fast::Hasher::new();
             read(file, record.offset, record.len, &mut buffer, &mut |piece| crc.update(piece))?;
             if record.len > 0 && crc.finalize() != record.crc {
                 return Err(io::Error::other(CodingFault("the checksum of a body")));
             }
         }
-        Ok(Coded::new(bytes, yields))
+        Ok(PrecompressedFiles::new(bytes, yields))
     }
 
-    fn made(&mut self, coding: ContentCoding) -> Result<Coded, End> {
+    fn made(&mut self, coding: ContentCoding) -> Result<PrecompressedFiles, End> {
         let (id, writer) = (self.version.id, Arc::clone(&self.writer));
         let failed = |error: &(dyn std::error::Error + 'static)| End::Failed(Chain(error).to_string());
-        let most = recode::most(self.version.index());
+        let most = coding_writer::max_coding_len(self.version.index());
         if let Some(why) = self.no_room(most, self.next_bundle()).map_err(|error| failed(&error))? {
             return Err(End::NoRoom(why));
         }
@@ -348,7 +353,7 @@ impl Job {
             io::ErrorKind::Interrupted => End::CalledOff,
             _ => failed(&error),
         })?;
-        let Yield { files, bytes, millis } = coded.yields;
+        let CodingStatistics { files, bytes, millis } = coded.yields;
         tracing::info!(
             "version {} has {} for {} ({}); it took {millis} ms of one processor within {} s",
             id.short(),
@@ -360,7 +365,7 @@ impl Job {
         Ok(coded)
     }
 
-    /// Has it made into `out`, at the pace that serving allows.
+    /// Runs the encoder process, which writes to `out`, and pauses it while the site is under load.
     fn make(&mut self, coding: ContentCoding, out: &File) -> io::Result<()> {
         let store = self.writer.store().clone();
         let dir = store.version_dir(self.version.id);
@@ -383,18 +388,19 @@ impl Job {
         Ok(())
     }
 
-    /// Bytes that the next bundle will want: a copy of it and the image made from that. Codings give way to what asks for
-    /// room, but a person's copy is written before anybody can be asked.
+    /// Estimates the disk space in bytes that the next bundle needs: a copy of the bundle and the image made from it.
+    /// Forms are removed when the store needs their space, but the copy for an import is written before the store can
+    /// remove anything.
     fn next_bundle(&self) -> u64 {
         let image = self.writer.store().version_dir(self.version.id).join(IMAGE);
         std::fs::metadata(image).map_or(0, |image| image.len().saturating_mul(2))
     }
 
-    /// Why so many more bytes cannot be written, with `spare` left over, if they cannot.
+    /// Returns the reason why `more` bytes cannot be written with `spare` bytes left free; `None` if they can.
     fn no_room(&self, more: u64, spare: u64) -> Result<Option<String>, StoreError> {
         let store = self.writer.store();
         let allowance = self.told.now().intent.map(|intent| intent.allowance).unwrap_or_default();
-        let Allowance { min_free, max_bytes, .. } = allowance;
+        let SpaceLimits { min_free, max_bytes, .. } = allowance;
         let min_free = min_free.unwrap_or(0);
         let free = free_bytes(store.root()).map_err(StoreError::io("ask for the free space of", store.root()))?;
         if let Some(free) = free.filter(|free| *free < more.saturating_add(spare).saturating_add(min_free)) {
@@ -418,7 +424,7 @@ fn called_off() -> io::Error {
     io::Error::new(io::ErrorKind::Interrupted, "called off")
 }
 
-/// Shows so many bytes of a file to `take`, a piece at a time.
+/// Reads `len` bytes of a file from `offset` and passes them to `take` in pieces.
 fn read(file: &File, offset: u64, len: u64, buffer: &mut [u8], take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     let mut at = 0;
     while at < len {
@@ -438,5 +444,5 @@ fn kind(coding: ContentCoding) -> &'static str {
 }
 
 fn answered(site: &Site) -> u64 {
-    site.requests().iter().sum()
+    site.request_counts().iter().sum()
 }

@@ -1,9 +1,11 @@
-//! The process that makes a coding: this program once more, which reads a sealed image, compresses its texts and ends.
+//! The encoder process: this program, started once more, which reads a sealed image, compresses its texts in one coding
+//! and ends.
 //!
-//! It is a process and no thread because an encoder needs tens of megabytes for a while, of which an allocator would keep
-//! some for ever; because it can be stopped in the middle of a page while the site is under load; and because, where memory
-//! runs out, it is the one that goes. Whatever becomes of it, the site is served. It gets two open files and nothing else:
-//! no configuration, no environment, no key, and it ends with the thread that has started it.
+//! It is a process and not a thread for three reasons. An encoder needs tens of megabytes for a while, of which an
+//! allocator would never return some. A process can be suspended in the middle of a page while the site is under load.
+//! And if memory runs out, the kernel ends this process first. Whatever happens to it, the site is served. It inherits
+//! two open files and nothing else: no configuration, no environment, no key. It ends with the thread that has started
+//! it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,33 +21,33 @@ use rustix::time::{ClockId, clock_gettime};
 use docwharf_base::regular;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::seal::recode::recode;
-use docwharf_site::index::Index;
+use docwharf_site::seal::coding_writer::write_coding_file;
+use docwharf_site::index::ImageIndex;
 use docwharf_agent::store::IMAGE;
 
-/// The name of the command that is no part of the contract.
+/// The name of the internal command, which is not documented for users.
 pub const COMMAND: &str = "make-coding";
-/// The program that runs, also where its file has been replaced meanwhile.
+/// The running program, even if its file has been replaced meanwhile.
 const PROGRAM: &str = "/proc/self/exe";
-/// Bytes of what it has to say that are passed on.
+/// The maximum number of bytes of the process's error output that are read.
 const WORDS: u64 = 500;
-/// A larger index, in bytes, is none.
+/// The maximum size of an index in bytes.
 const INDEX_MOST: u64 = 4 << 30;
-/// As far behind the others as it gets. The kernel takes the place in the queue of a disk from it as well.
+/// Niceness of the process: the lowest priority. The kernel derives the I/O priority from it as well (ioprio_set(2)).
 const NICE: i32 = 19;
 
-/// What is to be made.
+/// The task of an encoder process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// In which coding.
+    /// The coding to make.
     pub coding: ContentCoding,
-    /// Of which version.
+    /// The version to encode.
     pub id: VersionId,
-    /// Where its index lies.
+    /// The path of the version's index.
     pub index: PathBuf,
 }
 
-/// The process while it runs; killed when dropped.
+/// A running encoder process; it is killed when dropped.
 #[derive(Debug)]
 pub(super) struct Maker {
     child: Child,
@@ -53,7 +55,7 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    /// Starts it on the version in `dir`; what it makes is written to `out`.
+    /// Starts the process on the version in `dir`. It writes its result to `out`.
     pub(super) fn start(order: &Order, dir: &Path, out: &File) -> io::Result<Maker> {
         let image = regular::open(&dir.join(IMAGE))?;
         let mut command = Command::new(PROGRAM);
@@ -64,7 +66,7 @@ impl Maker {
         Ok(Maker { child: command.spawn()?, works: true })
     }
 
-    /// Whether it has ended well; an error if it has ended otherwise.
+    /// Returns whether the process has ended successfully; an error if it has failed.
     pub(super) fn is_done(&mut self) -> io::Result<bool> {
         let Some(status) = self.child.try_wait()? else { return Ok(false) };
         if status.success() {
@@ -81,11 +83,11 @@ impl Maker {
         Err(io::Error::other(format!("the process that makes it has ended: {why}")))
     }
 
-    /// Lets it work or has it stand still, wherever it is.
+    /// Resumes or suspends the process (SIGCONT, SIGSTOP).
     pub(super) fn let_work(&mut self, may: bool) {
         if may != self.works {
             let signal = if may { Signal::CONT } else { Signal::STOP };
-            // Until it has been waited for, nobody else has its number.
+            // Until the process has been waited for, no other process gets its id.
             let _ = kill_process(Pid::from_child(&self.child), signal);
             self.works = may;
         }
@@ -99,25 +101,25 @@ impl Drop for Maker {
     }
 }
 
-/// What that process does: it steps back behind everything else, and makes what is ordered of the image on its standard
-/// input, on its standard output. It is refused unless `parent` has started it.
+/// Runs in the encoder process: lowers its priority, encodes the image on standard input and writes the result to
+/// standard output. It is an error if another process than `parent` has started it.
 pub fn make(order: &Order, parent: u32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before that.
+    // The parent may have ended before the signal was set.
     if getppid().is_none_or(|pid| pid.as_raw_nonzero().get().cast_unsigned() != parent) {
-        return Err(io::Error::other("this command is for docwharf itself: who has started it is gone"));
+        return Err(io::Error::other("this command is for docwharf itself: the process that started it is gone"));
     }
-    // Neither can fail in a way that matters: it only costs politeness.
+    // Failures are ignored: they only slow down other processes.
     let _ = setpriority_process(None, NICE);
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let image = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let bytes = regular::read(&order.index, INDEX_MOST)?;
-    let index = Index::decode(bytes, image.metadata()?.len(), order.id).map_err(io::Error::other)?;
-    recode(order.coding, order.id, &image, &index, &out, spent)
+    let index = ImageIndex::decode(bytes, image.metadata()?.len(), order.id).map_err(io::Error::other)?;
+    write_coding_file(order.coding, order.id, &image, &index, &out, spent)
 }
 
-/// Processor time of this process.
+/// Returns the processor time that this process has used.
 fn spent() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

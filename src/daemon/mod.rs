@@ -1,8 +1,8 @@
-//! The life of `run`, `serve` and `origin`: serve what there is, then look for more, until told to stop.
+//! Runs the commands `run`, `serve` and `origin`: serves what is stored, brings newer versions, and ends on a signal.
 //!
-//! Async is for sockets, timers and signals; looking, proving and sealing happen on a thread of their own ([`work`]).
-//! Whichever of server and agent ends first ends the other. [`start`] is how `run` begins, [`agent`] how it goes on,
-//! [`publisher`] what makes files of what it serves.
+//! Async code handles sockets, timers and signals only. Checking the source, verifying and sealing run on a thread of
+//! their own ([`work`]). Server and agent end together: the one that ends first stops the other. [`start`] starts
+//! `run`, [`agent`] is its main loop, and [`publisher`] publishes the served version as files.
 
 mod agent;
 mod arrivals;
@@ -33,9 +33,9 @@ use tokio::sync::watch;
 use docwharf_base::chain::Chain;
 use crate::config::checked::{SET_A_SOURCE, nothing_to_serve};
 use docwharf_origin::{Ops, Origin};
-use docwharf_serve::answer::Answer;
+use docwharf_serve::service::RequestService;
 use docwharf_serve::listener::{self, HttpListener, RESERVED_DESCRIPTORS};
-use docwharf_serve::log::{Log, LogSettings};
+use docwharf_serve::log::{AccessLog, AccessLogSettings};
 use docwharf_serve::key_pair::{KeyPairFiles, KeyPair, KeyPairError};
 use docwharf_serve::tls::ServerTls;
 use docwharf_agent::store::StoreError;
@@ -46,75 +46,76 @@ pub use orders::Describe;
 pub use policies::protect_alone;
 pub use start::{Hangup, Start, run, run_on};
 
-/// Why the daemon ended otherwise than by a signal.
+/// The reason why the daemon ended without a stop signal.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// An address cannot be listened on.
+    /// Listening on an address failed.
     #[error("cannot listen on {address}")]
     Bind {
         /// The address.
         address: std::net::SocketAddr,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
     /// The certificate or its key cannot be used.
     #[error(transparent)]
     Tls(#[from] KeyPairError),
-    /// A socket is to be encrypted, and there is nothing to do it with.
+    /// A socket named `https` was passed, but there is no certificate.
     #[error(
         "a socket named https was passed, and there is no certificate: set tls.certFile and tls.keyFile, or pass the credentials tls-cert and tls-key"
     )]
     NoPair,
-    /// There is nowhere to serve.
+    /// No listener is configured, and no socket was passed.
     #[error(
         "there is nowhere to serve: server.listen and tls.listen are empty, and no socket was passed; set one of them, or use --no-serve"
     )]
     Nowhere,
-    /// The access log cannot be written.
+    /// The access log cannot be opened.
     #[error("cannot open the access log {}", path.display())]
     Log {
-        /// Its file.
+        /// The path of the log.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A socket was passed that is not what it should be.
+    /// A passed socket cannot be used.
     #[error("cannot serve on descriptor {descriptor}, which was passed under the name {name:?}")]
     Passed {
-        /// Its number.
+        /// The number of the descriptor.
         descriptor: usize,
-        /// The name in `LISTEN_FDNAMES`, or nothing.
+        /// The name in `LISTEN_FDNAMES`; empty if there is none.
         name: String,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The runtime or a signal handler cannot be had.
+    /// The async runtime or a signal handler cannot be created.
     #[error("cannot start serving")]
     Start(#[source] io::Error),
-    /// With fewer open files than this it could neither read its store nor answer anybody.
+    /// The process may open so few files that it could neither read its store nor accept connections. Contains that
+    /// number.
     #[error("cannot start serving: a process may have only {0} files open here, and {least} are needed; raise LimitNOFILE= of the unit, or ulimit -n", least = RESERVED_DESCRIPTORS)]
     TooFewFiles(u64),
-    /// The store failed.
+    /// A store operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Nothing to serve and nothing to look at.
+    /// The store is empty, and no source is configured.
     #[error("{}; {SET_A_SOURCE}", nothing_to_serve(store))]
     NothingToServe {
-        /// The store.
+        /// The path of the store.
         store: PathBuf,
     },
-    /// Nothing to serve, and what is to be brought is not there.
+    /// The store is empty, and the first sync failed because something that the configuration names is missing.
     #[error(transparent)]
     FirstSync(SyncError),
-    /// A thread of ours died.
+    /// The server or a thread of the daemon ended unexpectedly.
     #[error("the server stopped unexpectedly")]
     Died(#[source] io::Error),
 }
 
-/// What answers on these sockets is encrypted if there is a pair.
+/// Converts bound sockets into listeners, with TLS if `tls` is given.
 pub fn listeners(sockets: Vec<std::net::TcpListener>, tls: Option<&Arc<ServerTls>>) -> Vec<HttpListener> {
     let of = |socket| match tls {
         Some(tls) => HttpListener::with_tls(socket, tls),
@@ -123,7 +124,7 @@ pub fn listeners(sockets: Vec<std::net::TcpListener>, tls: Option<&Arc<ServerTls
     sockets.into_iter().map(of).collect()
 }
 
-/// Listens on every address, or on none.
+/// Binds every address. If one cannot be bound, none stays bound.
 pub fn bind(addresses: &[std::net::SocketAddr]) -> Result<Vec<std::net::TcpListener>, DaemonError> {
     addresses
         .iter()
@@ -131,8 +132,8 @@ pub fn bind(addresses: &[std::net::SocketAddr]) -> Result<Vec<std::net::TcpListe
         .collect()
 }
 
-/// The pair for encrypted listeners. One whose dates are wrong is served under all the same, with a warning: a site that
-/// browsers warn of helps more than one that is down.
+/// Loads certificate and key for TLS listeners. A certificate that has expired or is not valid yet is used all the
+/// same, with a warning: a site that browsers warn about is more useful than one that is down.
 pub fn tls(files: &KeyPairFiles) -> Result<Arc<ServerTls>, DaemonError> {
     let pair = KeyPair::load(files)?;
     if let Some(doubt) = pair.date_problem(std::time::SystemTime::now()) {
@@ -141,11 +142,11 @@ pub fn tls(files: &KeyPairFiles) -> Result<Arc<ServerTls>, DaemonError> {
     Ok(ServerTls::new(pair))
 }
 
-/// Opens the access log, if there is to be one.
-pub fn open_log(settings: Option<&LogSettings>) -> Result<Option<Arc<Log>>, DaemonError> {
+/// Opens the access log; `None` if no log is configured.
+pub fn open_log(settings: Option<&AccessLogSettings>) -> Result<Option<Arc<AccessLog>>, DaemonError> {
     let Some(settings) = settings else { return Ok(None) };
     let path = settings.file.clone().unwrap_or_else(|| PathBuf::from("(standard output)"));
-    Log::open(settings).map(Some).map_err(|source| DaemonError::Log { path, source })
+    AccessLog::open(settings).map(Some).map_err(|source| DaemonError::Log { path, source })
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
@@ -153,31 +154,31 @@ fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
     if files < RESERVED_DESCRIPTORS {
         return Err(DaemonError::TooFewFiles(files));
     }
-    // Readers have threads of their own (`serve::crew`); this is for what goes on beside them.
+    // The server has threads of its own for requests; this runtime is for everything beside them.
     docwharf_base::runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(2))
         .map_err(DaemonError::Start)
 }
 
-/// Prints where the site is, one line an address, once the sockets answer.
+/// Prints the URLs of the site to standard output, one per line, once the sockets accept connections.
 fn announce(addresses: &[String]) {
     let mut out = io::stdout().lock();
     for address in addresses {
-        // Whoever closed our standard output does not want to know.
+        // If standard output is closed, no process reads the URLs.
         let _ = writeln!(out, "{address}");
     }
     let _ = out.flush();
 }
 
-/// What clients open to reach these.
+/// Returns the URLs under which clients reach these listeners.
 fn urls(listeners: &[HttpListener]) -> Vec<String> {
     listeners.iter().filter_map(|listener| listener.url().ok()).collect()
 }
 
-/// The signals that say stop.
+/// The signals that stop the process.
 struct StopSignals {
     term: Signal,
     int: Signal,
-    /// A terminal that is closed; none where a hangup means something else.
+    /// SIGHUP from a closed terminal; `None` if SIGHUP has another meaning.
     hup: Option<Signal>,
 }
 
@@ -206,15 +207,15 @@ async fn hangup(signal: Option<&mut Signal>) {
     }
 }
 
-/// `serve`: one site, or whatever else answers, until a signal says stop.
-pub fn serve<A: Answer>(answerer: Arc<A>, listeners: Vec<HttpListener>) -> Result<(), DaemonError> {
+/// Runs `serve`: answers requests with `answerer` until a stop signal arrives.
+pub fn serve<A: RequestService>(answerer: Arc<A>, listeners: Vec<HttpListener>) -> Result<(), DaemonError> {
     let runtime = runtime()?;
     let result = serve_in(&runtime, answerer, listeners, true);
     runtime.shutdown_background();
     result
 }
 
-fn serve_in<A: Answer>(
+fn serve_in<A: RequestService>(
     runtime: &tokio::runtime::Runtime,
     answerer: Arc<A>,
     listeners: Vec<HttpListener>,
@@ -239,21 +240,22 @@ fn finish(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<(), D
     ended.map_err(io::Error::other).flatten().map_err(DaemonError::Died)
 }
 
-/// What an origin does when it is hung up on.
+/// The effect of SIGHUP on an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnHangup {
-    /// It ends, like whatever runs on a terminal that is closed.
+    /// The origin stops, like any program whose terminal is closed.
     Stop,
-    /// It goes on, and says so.
+    /// The origin continues, and logs a warning.
     GoOn,
 }
 
-/// Connections to an origin's health and metrics at a time.
+/// The maximum number of connections to an origin's listener of health and metrics.
 const ADMIN_CONNECTIONS: usize = 32;
-/// How often it is looked whether an origin's certificate is a new one.
+/// Interval between checks whether the certificate files of an origin have changed.
 const RENEWAL: Duration = Duration::from_mins(1);
 
-/// `origin`: the management API until a signal says stop; beside it, for few, health and metrics.
+/// Runs `origin`: serves the management API until a stop signal arrives. Health and metrics have listeners of their own
+/// for a few connections.
 pub fn origin(
     origin: &Arc<Origin>,
     listeners: Vec<HttpListener>,
@@ -272,14 +274,14 @@ pub fn origin(
     let few = listener::serve_limited(admin, Arc::new(Ops(Arc::clone(origin))), stopped, ADMIN_CONNECTIONS);
     runtime.spawn(async move {
         if let Err(error) = few.await {
-            tracing::error!("health and metrics are not told any more: {error}");
+            tracing::error!("the listener of health and metrics stopped: {error}");
         }
     });
     if let Some((tls, files)) = pair {
         runtime.spawn(renew(tls, files));
     }
     if hangup == OnHangup::GoOn {
-        // Before anything is served: nobody's closed terminal or rotated log ends it.
+        // Installed before anything is served: until then, a SIGHUP would end the process.
         let mut hangups = {
             let _inside = runtime.enter();
             signal(SignalKind::hangup()).map_err(DaemonError::Start)?
@@ -298,7 +300,7 @@ pub fn origin(
     ended
 }
 
-/// Takes over a new certificate when its files have changed, for as long as anybody wants it.
+/// Loads the certificate again whenever its files have changed. Never returns; the task ends with the runtime.
 async fn renew(tls: Arc<ServerTls>, files: KeyPairFiles) {
     loop {
         tokio::time::sleep(RENEWAL).await;

@@ -1,6 +1,8 @@
-//! What `run` tells the manager that started it (`sd_notify`): ready, reloading, stopping, how it stands, still alive.
+//! Messages of `run` to the service manager that started it (sd_notify(3)): ready, reloading, stopping, a status line,
+//! and watchdog signals.
 //!
-//! Nobody has to listen: without `NOTIFY_SOCKET` nothing is said, and a message that cannot be sent changes nothing.
+//! A manager is optional: without `NOTIFY_SOCKET` no message is sent, and a message that cannot be sent changes
+//! nothing.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,18 +24,18 @@ use docwharf_base::model::units::show_time;
 
 use super::agent::Agent;
 
-/// What a start that waits for the store asks for, each time.
+/// The extension of the start timeout that is requested each time while the store is opened.
 const MORE_TIME: Duration = Duration::from_secs(30);
-/// Messages kept for a manager that does not take them at the moment.
+/// The maximum number of messages that are queued while the manager does not accept them.
 const UNSAID: usize = 16;
 
-/// Speaks to the manager, if there is one. Clones speak to the same.
+/// The connection to the service manager, if there is one. Clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Notifier(Option<Arc<Manager>>);
 
 #[derive(Debug)]
 struct Manager {
-    /// Never blocks: the loop that serves speaks, too.
+    /// A socket that never blocks, because the accept loops send messages as well.
     socket: UnixDatagram,
     to: SocketAddr,
     state: Mutex<State>,
@@ -41,19 +43,19 @@ struct Manager {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What is still to be said, oldest first.
+    /// Messages that have not been sent, oldest first.
     unsaid: VecDeque<String>,
     /// The last status line.
     status: String,
 }
 
 impl Notifier {
-    /// Speaks to nobody.
+    /// Creates a notifier without a manager.
     pub(super) fn none() -> Notifier {
         Notifier(None)
     }
 
-    /// Speaks to whom `NOTIFY_SOCKET` names.
+    /// Creates a notifier for the socket that `NOTIFY_SOCKET` names.
     pub(super) fn from_env() -> Notifier {
         let manager = std::env::var_os("NOTIFY_SOCKET").and_then(|name| {
             let to = address(&name)?;
@@ -64,13 +66,13 @@ impl Notifier {
         Notifier(manager)
     }
 
-    /// The sockets answer.
+    /// Reports that the sockets accept connections.
     pub(super) fn ready(&self) {
         self.say(&[NotifyState::Ready]);
     }
 
-    /// What was configured is read again; [`Notifier::ready`] ends it. The time lets the manager tell this reload from
-    /// one before it.
+    /// Reports that the configuration is read again; [`Notifier::ready`] ends the reload. The time lets the manager
+    /// distinguish this reload from an earlier one.
     pub(super) fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(time) => self.say(&[NotifyState::Reloading, time]),
@@ -78,12 +80,12 @@ impl Notifier {
         }
     }
 
-    /// It is about to end.
+    /// Reports that the process is about to end.
     pub(super) fn stopping(&self) {
         self.say(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
     }
 
-    /// How it stands, on one line; said only if it has changed.
+    /// Sends the status line, if it has changed.
     pub(super) fn status(&self, line: &str) {
         let Some(manager) = &self.0 else { return };
         let line = OneLine(line).to_string();
@@ -94,12 +96,12 @@ impl Notifier {
         }
     }
 
-    /// It is alive. Whatever could not be said before is said first.
+    /// Reports that the process is alive (`WATCHDOG=1`). Queued messages are sent first.
     pub(super) fn beat(&self) {
         self.say(&[NotifyState::Watchdog]);
     }
 
-    /// Says again and again that a start takes longer, until it is dropped.
+    /// Requests more time for the start at intervals, until the future is dropped.
     pub(super) async fn ask_for_time(&self) -> Infallible {
         let micros = u32::try_from(MORE_TIME.as_micros()).unwrap_or(u32::MAX);
         loop {
@@ -116,12 +118,12 @@ impl Notifier {
 }
 
 impl Manager {
-    /// Sends what is still unsaid, and then `states` as one message. What a manager that is busy does not take waits for
-    /// the next time; where there is none (any more), it is forgotten.
+    /// Sends the queued messages, and then `states` as one message. Messages that a busy manager does not accept stay
+    /// queued for the next call; if there is no manager (any more), they are dropped.
     fn queue(&self, state: &mut State, states: &[NotifyState<'_>]) {
         let lines: Vec<String> = states.iter().map(ToString::to_string).collect();
         let message = lines.join("\n");
-        // Beats do not push out what came before them.
+        // Repeated watchdog messages must not displace earlier messages.
         if state.unsaid.back() != Some(&message) {
             state.unsaid.push_back(message);
         }
@@ -137,7 +139,7 @@ impl Manager {
     }
 }
 
-/// A path, or `@` and a name without a file.
+/// Parses the address of the manager: a path, or `@` and the name of an abstract socket.
 fn address(name: &OsStr) -> Option<SocketAddr> {
     match name.as_bytes() {
         [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest).ok(),
@@ -146,34 +148,34 @@ fn address(name: &OsStr) -> Option<SocketAddr> {
     }
 }
 
-/// How long the manager waits for a sign of life, if it does.
+/// Returns the watchdog timeout of the service manager (`WATCHDOG_USEC`), if it has set one.
 pub(super) fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled().filter(|period| !period.is_zero())
 }
 
-/// How the daemon stands, for people.
+/// The state of the daemon, shown as a status line for people.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Standing<'a> {
-    /// What is served: the version's short id, and since when, if that is known.
+    /// The short id of the served version, and since when it is active, if that is known.
     pub(super) shown: Option<(&'a str, Option<&'a str>)>,
-    /// Why nothing newer is there.
+    /// The error that keeps a newer version or configuration from being used.
     pub(super) error: Option<&'a str>,
-    /// What it is doing, or will do.
+    /// The current or next activity.
     pub(super) next: Next,
 }
 
-/// What comes next.
+/// The current or next activity of the agent.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Next {
-    /// It looks for something new at this moment.
+    /// The source is being checked.
     Looking,
-    /// It imports a file at this moment.
+    /// A bundle is being imported.
     Importing,
-    /// It will look at this time.
+    /// The source will be checked at this time.
     At(SystemTime),
-    /// It takes what is put into the inbox.
+    /// There is no source; files in the inbox are imported.
     Inbox,
-    /// It looks for nothing.
+    /// There is neither a source nor an inbox, or checks are disabled.
     Nothing,
 }
 
@@ -199,7 +201,7 @@ impl fmt::Display for Standing<'_> {
 }
 
 impl Agent {
-    /// Tells the manager how it stands.
+    /// Sends the status line to the service manager.
     pub(super) fn tell_standing(&mut self) {
         if self.since.as_ref().map(|(id, _)| *id) != self.shown {
             let record = self.writer.store().record().ok();

@@ -1,4 +1,4 @@
-//! What people want of a running agent, and what it tells of itself.
+//! Commands to a running agent, the versions that it serves, and the status that it reports.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,21 +11,21 @@ use crate::admin::verbs::{perform, released};
 use crate::admin::wire::{Order, Reply, Told, Verb};
 use docwharf_base::chain::Chain;
 use docwharf_base::model::version::{VersionLabel, VersionId};
-use docwharf_site::sealed::Sealed;
-use docwharf_agent::store::keeper::Keeper;
-use docwharf_agent::sync::plan::Trigger;
-use docwharf_agent::sync::settle::Report;
-use docwharf_agent::sync::staged::staged;
+use docwharf_site::sealed_version::SealedVersion;
+use docwharf_agent::store::operations::StoreOperations;
+use docwharf_agent::sync::plan::SyncTrigger;
+use docwharf_agent::sync::activation::SyncReport;
+use docwharf_agent::sync::waiting::staged;
 use docwharf_agent::sync::{SyncError, open, operator};
 
 use super::agent::{Agent, Waiter};
 use super::start::warn_of;
 
-/// From an error to its exit code and its line.
+/// Converts an error into its exit code and its message on one line.
 pub type Describe = fn(&SyncError) -> (u8, String);
 
-/// Answers everybody who has waited for this.
-pub(super) fn reply(waiting: Vec<Waiter>, result: &Result<Report, SyncError>, describe: Describe) {
+/// Sends a result to every client that waits for it.
+pub(super) fn reply(waiting: Vec<Waiter>, result: &Result<SyncReport, SyncError>, describe: Describe) {
     if waiting.is_empty() {
         return;
     }
@@ -34,7 +34,7 @@ pub(super) fn reply(waiting: Vec<Waiter>, result: &Result<Report, SyncError>, de
         Err(error) => failed(error, describe),
     };
     for waiter in waiting {
-        // Whoever has gone away does not want to know.
+        // The client may have ended meanwhile.
         let _ = waiter.send(answer.clone());
     }
 }
@@ -45,7 +45,7 @@ fn failed(error: &SyncError, describe: Describe) -> Reply {
 }
 
 impl Agent {
-    /// Does what a person wants, or sees to it that it is done next.
+    /// Executes a command, or queues it as a next task.
     pub(super) async fn order(&mut self, call: Call) {
         let Call { order, reply } = call;
         if let Some(question) = &order.question
@@ -60,18 +60,18 @@ impl Agent {
         }
         match order.verb {
             Verb::Sync { refresh, force } => {
-                // One that looks for reasons of its own makes room; nothing of it is lost.
+                // A sync that no command has asked for is cancelled; nothing of it is lost.
                 if self.running.as_ref().is_some_and(|running| running.gives_way) {
                     self.call_off();
                 }
                 self.force |= force;
                 self.asked_by = Some(order.who);
                 self.waiting.push(reply);
-                self.agenda.asked(if refresh { Trigger::Refresh } else { Trigger::Asked });
+                self.agenda.asked(if refresh { SyncTrigger::Refresh } else { SyncTrigger::Asked });
             }
             Verb::Import(import) => match import.label.as_deref().map(VersionLabel::new).transpose() {
                 Ok(_) => {
-                    // What a person brings does not wait for what the daemon asks for.
+                    // An import by command does not wait for a sync that no command has asked for.
                     if self.running.as_ref().is_some_and(|running| running.gives_way) {
                         self.call_off();
                     }
@@ -89,18 +89,18 @@ impl Agent {
         }
     }
 
-    /// Ends a hold at once. What becomes active then is decided at once as well, unless pages have to be read for it: that
-    /// is done next, and whoever waits is told afterwards.
+    /// Ends a hold at once. The version that becomes active is decided at once as well, unless the gate has to read
+    /// pages for that: then the decision is the next task, and the client gets its reply afterwards.
     async fn release(&mut self, who: String, waiter: Waiter) {
         let (writer, intent, by) = (Arc::clone(&self.writer), self.config.intent.clone(), who.clone());
         let done = spawn_blocking(move || {
             let was_held = operator::end_hold(&*writer, &by)?;
-            // Called off from the start: it ends where reading would begin.
-            Ok((was_held, operator::go_on(&*writer, &|| intent.clone(), &by, &|| true)))
+            // Cancelled from the start: it ends where the gate would have to read pages.
+            Ok((was_held, operator::activate_due(&*writer, &|| intent.clone(), &by, &|| true)))
         });
         match done.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
             Ok((was_held, Err(SyncError::Interrupted))) => {
-                // A sync makes room, also one that somebody waits for: nothing of it is lost.
+                // A sync is cancelled, even if a client waits for it: nothing of it is lost.
                 if self.running.as_ref().is_some_and(|running| running.is_sync) {
                     self.call_off();
                 }
@@ -112,17 +112,17 @@ impl Agent {
             }
             Err(error) => reply(vec![waiter], &Err(error), self.describe),
         }
-        // What a hold has kept from being brought.
-        self.agenda.wake(Trigger::Changed);
+        // The hold may have kept the daemon from fetching a newer version.
+        self.agenda.wake(SyncTrigger::Changed);
     }
 
-    /// What has been decided after a release is told, or decided again if it was called off.
+    /// Sends the decision after a release to the clients that wait, or queues the decision again if it was cancelled.
     pub(super) fn after_release(
         &mut self,
         was_held: bool,
         who: &str,
         waiting: Vec<Waiter>,
-        result: &Result<Report, SyncError>,
+        result: &Result<SyncReport, SyncError>,
     ) {
         if let Err(SyncError::Interrupted) = result {
             self.releases.extend(waiting.into_iter().map(|waiter| (was_held, who.to_owned(), waiter)));
@@ -131,7 +131,7 @@ impl Agent {
         }
     }
 
-    fn tell_released(&self, was_held: bool, waiting: Vec<Waiter>, result: &Result<Report, SyncError>) {
+    fn tell_released(&self, was_held: bool, waiting: Vec<Waiter>, result: &Result<SyncReport, SyncError>) {
         let told = result.as_ref().map(|report| released(self.writer.store(), was_held, report));
         let answer = match told {
             Ok(Ok(told)) => Reply::Told(told),
@@ -143,14 +143,14 @@ impl Agent {
         }
     }
 
-    /// What is done at once, also while a sync is under way.
+    /// Executes a command that needs no task, even while a sync runs.
     async fn perform(&mut self, order: Order) -> Reply {
         let (writer, intent) = (Arc::clone(&self.writer), self.config.intent.clone());
         let done = spawn_blocking(move || perform(&writer, &intent, &order.verb, &order.who)).await;
         let (told, chosen) = match done {
             Ok(Ok(Some(done))) => done,
             Ok(Ok(None)) => {
-                return Reply::Failed { code: 1, message: "this verb is none that is done at once".to_owned() };
+                return Reply::Failed { code: 1, message: "this command cannot be executed at once".to_owned() };
             }
             Ok(Err(error)) => return failed(&error, self.describe),
             Err(died) => return failed(&SyncError::Broken(died.to_string()), self.describe),
@@ -158,19 +158,19 @@ impl Agent {
         if let Some(version) = chosen {
             self.show(version.id, version);
         }
-        // Unless a sync has decided in between, this is it.
+        // A sync may have activated another version in between: the record decides.
         self.show_active().await;
         Reply::Told(told)
     }
 
-    /// The version that should be served.
+    /// Returns the active version, as recorded in the store.
     pub(super) fn active(&self) -> Option<VersionId> {
         self.writer.store().record().ok().and_then(|record| record.active)
     }
 
-    pub(super) fn show(&mut self, id: VersionId, version: Sealed) {
+    pub(super) fn show(&mut self, id: VersionId, version: SealedVersion) {
         warn_of(&version);
-        self.site.show(version);
+        self.site.set_version(version);
         self.shown = Some(id);
         self.is_stale = false;
         if self.lost == Some(id) {
@@ -178,31 +178,31 @@ impl Agent {
             tracing::info!("version {} is whole again and served", id.short());
             self.writer.note("docwharf run", "mended", Some(id), None);
         }
-        // Whoever is told that it is served may ask at once.
+        // A client that learns that the version is served may request the status at once.
         self.live.tell(|now| now.served = Some(id));
     }
 
-    /// The version that is served, unless it is damaged and has to be opened anew.
+    /// Returns the served version, unless it is damaged and has to be opened again.
     pub(super) fn fresh(&self) -> Option<VersionId> {
         self.shown.filter(|_| !self.is_stale)
     }
 
-    /// Serves the active version if it is another than the one that is served.
+    /// Serves the active version, unless it is served already.
     pub(super) async fn show_active(&mut self) {
         let Some(id) = self.active().filter(|&id| self.fresh() != Some(id)) else { return };
-        // It has been read already, and is what it was then.
-        if self.writer.store().is_rotten(id) {
+        // This process has found it damaged before, and its file has not changed since.
+        if self.writer.store().is_known_damaged(id) {
             return;
         }
         let (writer, effort) = (Arc::clone(&self.writer), self.config.intent.effort);
-        let opened = spawn_blocking(move || open::open_doubted(&writer, id, &effort));
+        let opened = spawn_blocking(move || open::open_suspect(&writer, id, &effort));
         match opened.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
             Ok(version) => self.show(id, version),
             Err(error) => tracing::error!("{}; the version before it stays", Chain(&error)),
         }
     }
 
-    /// Shows the version that waits to become active, if there is a listener to show it on.
+    /// Serves the version that waits to become active on its listener, if there is one.
     pub(super) async fn show_staged(&mut self) {
         if self.live.staged.is_empty() {
             return;
@@ -218,12 +218,12 @@ impl Agent {
             None => None,
         };
         match opened {
-            Some(version) => self.staged.show(version),
-            None => self.staged.clear(),
+            Some(version) => self.staged.set_version(version),
+            None => self.staged.remove_version(),
         }
     }
 
-    /// Tells those who ask for the status what only the agent knows.
+    /// Updates the part of the status that only the agent knows.
     pub(super) fn tell_live(&self) {
         let left = self.agenda.next.0.saturating_duration_since(Instant::now());
         let next = self.agenda.scheduled.or_else(|| SystemTime::now().checked_add(left));

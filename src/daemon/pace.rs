@@ -1,41 +1,41 @@
-//! When work that nobody waits for may go on beside serving: never under load, and never more than a share of one processor.
-//! Pure: told the time and how many requests have been answered.
+//! Decides when background work may run beside serving: never under load, and never for more than a share of one
+//! processor. It is pure: the time and the number of answered requests are arguments.
 
 use std::time::{Duration, Instant};
 
-/// Percent of one processor that the work may take over time.
+/// Share of one processor that the work may take on average, in percent.
 const SHARE: u32 = 50;
-/// It works for so long before it rests: shorter turns cost more than they spare.
+/// Length of a period of work before a rest; shorter periods cost more than they spare.
 const TURN: Duration = Duration::from_millis(100);
-/// Requests are counted over so long.
+/// Length of the window in which requests are counted.
 const WINDOW: Duration = Duration::from_millis(250);
-/// With more requests a second than this the site is under load. It could answer a hundred times as many; a site that is
-/// busier than that all day long would never be done.
+/// Requests per second above which the site is under load. The server could answer a hundred times as many. On a site
+/// that always exceeds this rate, the work never ends.
 const LOAD: u128 = 1000;
-/// It has to be calm for so long before anything begins or goes on.
+/// Time without load that must pass before the work starts or continues.
 const CALM: Duration = Duration::from_secs(1);
 
-/// The pace of some work.
+/// The throttle of one background task.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// When it was asked last, and what it said.
+    /// The time and the result of the last decision.
     last: (Instant, bool),
-    /// How long it has to rest for what it has worked.
+    /// The rest that is still owed for the work done.
     owed: Duration,
-    /// When the window began, and what had been answered then.
+    /// The start of the window, and the number of requests that were answered before it.
     window: (Instant, u64),
-    /// There is no calm before this.
+    /// The earliest time at which the site counts as without load.
     calm_at: Instant,
 }
 
 impl Pace {
-    /// Work that is to begin once it has been calm for a while.
+    /// Creates a throttle. The work may start once there has been no load for [`CALM`].
     pub(super) fn new(now: Instant, answered: u64) -> Pace {
         Pace { last: (now, false), owed: Duration::ZERO, window: (now, answered), calm_at: now + CALM }
     }
 
-    /// Whether to work until this is asked again, `answered` requests having been answered by now. Time for which it said
-    /// so counts as worked: one thread cannot have taken more.
+    /// Decides whether to work until the next call. `answered` is the number of requests answered so far. All of the
+    /// time after a decision to work counts as worked: one thread cannot have taken more.
     pub(super) fn next(&mut self, now: Instant, answered: u64) -> bool {
         let (asked, worked) = self.last;
         let passed = now.saturating_duration_since(asked);
@@ -61,7 +61,7 @@ mod tests {
 
     const TICK: Duration = Duration::from_millis(25);
 
-    /// Goes on for `long` with so many requests a tick; how long it worked.
+    /// Simulates `long` with `each` requests in every tick; returns the time worked.
     fn go(pace: &mut Pace, now: &mut Instant, answered: &mut u64, long: Duration, each: u64) -> Duration {
         let (end, mut worked) = (*now + long, Duration::ZERO);
         while *now < end {

@@ -1,7 +1,9 @@
-//! The content security policies of what is served, computed beside serving: no start and no activation waits for them.
+//! Computes the content security policies of the served version beside serving: neither a start nor an activation waits
+//! for them.
 //!
-//! Level-triggered: whenever a version is shown whose policies are not known, they are read from the store or computed
-//! on a thread of their own, which steps back behind those that serve. A version that is shown meanwhile calls it off.
+//! It is level-triggered: whenever the policies of the served version are not known, they are read from the store or
+//! computed on a thread of their own, at low priority. If another version is served meanwhile, the computation is
+//! cancelled.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,22 +17,24 @@ use docwharf_base::backoff;
 use docwharf_base::chain::Chain;
 use docwharf_base::model::units::count_noun;
 use docwharf_serve::Site;
-use docwharf_serve::policy::Ready;
-use docwharf_site::outside::csp::{self, SitePolicies, CspRules, PolicyStatistics};
-use docwharf_site::sealed::Sealed;
-use docwharf_agent::store::Store;
+use docwharf_serve::csp_header::VersionPolicies;
+use docwharf_site::external::csp::{self, SitePolicies, CspRules, PolicyStatistics};
+use docwharf_site::sealed_version::SealedVersion;
+use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::derived::CSP;
-use docwharf_agent::store::writer::Writer;
+use docwharf_agent::store::writer::StoreWriter;
 
 use super::work::step_back;
 
-/// No file of policies is larger: what they are made of is bounded while it is collected.
+/// The maximum size of a stored file of policies in bytes. The policies themselves are bounded while they are
+/// collected.
 const MOST: u64 = 256 << 20;
 
-/// Looks after the policies of `site` for as long as the program runs; does nothing where none are sent.
-pub(super) async fn live(site: Arc<Site>, writer: Arc<Writer>, threads: usize, told: Arc<Live>) {
+/// Keeps the policies of `site` up to date for as long as the program runs. Returns at once if no policies are
+/// configured.
+pub(super) async fn live(site: Arc<Site>, writer: Arc<StoreWriter>, threads: usize, told: Arc<Live>) {
     let Some(rules) = site.csp_rules().cloned() else { return };
-    let mut shown = site.shown();
+    let mut shown = site.subscribe_to_versions();
     let (mut known, mut failures) = (None, 0);
     loop {
         shown.mark_unchanged();
@@ -48,7 +52,7 @@ pub(super) async fn live(site: Arc<Site>, writer: Arc<Writer>, threads: usize, t
                 (known, failures) = (Some(version.id), 0);
                 told.tell(|now| now.policy = Some(Policy { preset, version: version.id, survey: Some(survey) }));
             }
-            // Called off by another version, or no thread was to be had.
+            // No thread could be started, or another version cancelled the work and this one is served again.
             None if site.current().is_some_and(|now| now.id == version.id) => {
                 failures += 1;
                 sleep(backoff::after(failures)).await;
@@ -60,8 +64,8 @@ pub(super) async fn live(site: Arc<Site>, writer: Arc<Writer>, threads: usize, t
 
 async fn protect(
     site: &Arc<Site>,
-    version: Arc<Sealed>,
-    writer: &Arc<Writer>,
+    version: Arc<SealedVersion>,
+    writer: &Arc<StoreWriter>,
     rules: &CspRules,
     threads: usize,
 ) -> Option<PolicyStatistics> {
@@ -76,7 +80,7 @@ async fn protect(
             }
             Some(policies)
         });
-        // Nobody waits when the program ends.
+        // The receiver is gone when the program ends.
         let _ = send.send(policies.map(|policies| shown(&site, &version, policies, &rules)));
     };
     let started = thread::Builder::new().name("docwharf-csp".to_owned()).spawn(work);
@@ -87,8 +91,8 @@ async fn protect(
     done.await.ok().flatten()
 }
 
-/// What an earlier process has computed.
-fn stored(store: &Store, version: &Sealed) -> Option<SitePolicies> {
+/// Reads the stored policies of a version, which an earlier process or activation has computed.
+fn stored(store: &VersionStore, version: &SealedVersion) -> Option<SitePolicies> {
     let bytes = store.derived(version.id, CSP, MOST)?;
     match csp::decode_policies(&bytes, version.id, version.index().len()) {
         Ok(policies) => Some(policies),
@@ -99,8 +103,8 @@ fn stored(store: &Store, version: &Sealed) -> Option<SitePolicies> {
     }
 }
 
-/// Reads all pages; `None` once another version is shown.
-fn computed(site: &Site, version: &Sealed, rules: &CspRules, threads: usize) -> Option<SitePolicies> {
+/// Computes the policies from all pages; `None` if another version is served meanwhile.
+fn computed(site: &Site, version: &SealedVersion, rules: &CspRules, threads: usize) -> Option<SitePolicies> {
     let meanwhile = match rules.preset {
         csp::CspPreset::Airgap => "until then other origins are refused and inline scripts are not named",
         _ => "until then none is sent",
@@ -113,11 +117,11 @@ fn computed(site: &Site, version: &Sealed, rules: &CspRules, threads: usize) -> 
     Some(policies)
 }
 
-/// Sends the policies along from now on, and says what they are like.
-fn shown(site: &Site, version: &Sealed, policies: SitePolicies, rules: &CspRules) -> PolicyStatistics {
-    let ready = Ready::new(version.id, policies, rules);
+/// Serves the policies from now on, and logs and returns their statistics.
+fn shown(site: &Site, version: &SealedVersion, policies: SitePolicies, rules: &CspRules) -> PolicyStatistics {
+    let ready = VersionPolicies::new(version.id, policies, rules);
     let survey = ready.survey;
-    site.protect(ready);
+    site.set_policies(ready);
     tell(&survey, rules);
     survey
 }
@@ -141,7 +145,8 @@ fn tell(survey: &PolicyStatistics, rules: &CspRules) {
     }
 }
 
-/// The same for the version that a site without a store shows now, on this thread, which steps back for good.
+/// Computes and serves the policies of a site without a store, on the calling thread. The priority of that thread stays
+/// lowered.
 pub fn protect_alone(site: &Site, threads: usize) {
     let (Some(rules), Some(version)) = (site.csp_rules(), site.current()) else { return };
     step_back(threads);

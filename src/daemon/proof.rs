@@ -1,4 +1,5 @@
-//! What a start leaves for later: the index of what it shows is proved once it is served, far behind serving.
+//! Verifies the index of the served version after a start. The start itself checks only what takes no time, so that
+//! serving begins at once; the rest is verified afterwards, at low priority.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,14 +16,15 @@ use super::agent::Agent;
 use super::scrub::{Finding, Rotten};
 use super::work::step_back;
 
-/// Proves the index that is served; whoever shows versions is told if it is not what it should be.
+/// Verifies the index of the version that `site` serves, on a thread of its own. Sends [`Finding::Index`] if the index
+/// is wrong.
 pub(super) fn begin(site: &Site, found: mpsc::Sender<Finding>) {
     let Some(version) = site.current() else { return };
     let work = move || {
         step_back(1);
-        if let Err(fault) = version.prove_index() {
+        if let Err(fault) = version.verify_index() {
             tracing::warn!("{fault}: version {}; it is made again", version.id.short());
-            // Nobody waits when the program ends.
+            // The receiver is gone when the program ends.
             let _ = found.blocking_send(Finding::Index(version.id));
         }
     };
@@ -32,8 +34,8 @@ pub(super) fn begin(site: &Site, found: mpsc::Sender<Finding>) {
 }
 
 impl Agent {
-    /// The index of a version is not what it should be, or was not and has been made again. Nothing is lost with it; if the
-    /// version is shown, it is opened anew.
+    /// Opens a version again if it is served, because its index was wrong or has been rebuilt. No content is lost with
+    /// an index.
     pub(super) async fn open_anew(&mut self, id: VersionId) {
         if self.shown != Some(id) {
             return;
@@ -41,7 +43,7 @@ impl Agent {
         let (writer, effort) = (Arc::clone(&self.writer), self.config.intent.effort);
         let opened = spawn_blocking(move || open::open(&writer, id, &effort, false)).await;
         match opened.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
-            Ok(version) => self.site.show(version),
+            Ok(version) => self.site.set_version(version),
             Err(error @ SyncError::DamagedVersion { .. }) => {
                 if let Err(error) = self.writer.mark_suspect(id) {
                     tracing::warn!("{}", Chain(&error));

@@ -1,8 +1,8 @@
-//! What `run` serves is published as files, too, if the configuration says where.
+//! Publishes the version that `run` serves as files, if the configuration names a folder.
 //!
-//! A task decides when, a thread of its own does it: serving does not wait for it and does not depend on it. It is
-//! level-triggered like everything else: what is to be published is what the site shows and what the configuration says
-//! at that moment. A failure leaves `current` where it was, and it is tried again.
+//! A task decides when to publish, and a thread of its own does it: serving neither waits for it nor depends on it. It
+//! is level-triggered: it publishes the version that the site serves at that moment, with the configuration of that
+//! moment. A failure leaves the link `current` unchanged and is retried.
 
 use std::io;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use docwharf_base::model::units::count_noun;
 use docwharf_base::model::version::VersionId;
 use docwharf_agent::publish::{Care, PublishError, Published, Settings, bring_up_to_date};
 use docwharf_serve::Site;
-use docwharf_site::sealed::Sealed;
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::work::step_back;
 
-/// How often it is looked whether all is as it should be, and whether old folders can go.
+/// Interval between checks whether the published folder is up to date and whether old folders can be removed.
 const TICK: Duration = Duration::from_mins(1);
 
-/// Publishes what a site shows.
+/// Publishes the version that a site serves.
 pub(super) struct Publisher {
     settings: watch::Sender<Option<Settings>>,
 }
 
 impl Publisher {
-    /// Begins at once, in the background.
+    /// Starts publishing in the background.
     pub(super) fn start(settings: Option<Settings>, site: Arc<Site>, told: Arc<Live>) -> Publisher {
         let (send, receive) = watch::channel(settings);
         tokio::spawn(live(receive, site, told));
         Publisher { settings: send }
     }
 
-    /// Takes over a configuration. Where nothing is to be published any more, what is there stays.
+    /// Replaces the settings. If nothing is to be published any more, the published files stay.
     pub(super) fn configure(&self, settings: Option<Settings>) {
         self.settings.send_if_modified(|before| {
             let changed = *before != settings;
@@ -51,8 +51,8 @@ impl Publisher {
 
 async fn live(mut settings: watch::Receiver<Option<Settings>>, site: Arc<Site>, told: Arc<Live>) {
     let mut failures = 0;
-    let mut shown = site.shown();
-    // What has been found whole once is not gone through again.
+    let mut shown = site.subscribe_to_versions();
+    // A folder that was found complete is not checked file by file again.
     let mut looked: Option<(Settings, VersionId)> = None;
     loop {
         let wanted = settings.borrow_and_update().clone();
@@ -89,14 +89,14 @@ async fn live(mut settings: watch::Receiver<Option<Settings>>, site: Arc<Site>, 
 
 async fn publish(
     settings: Settings,
-    version: Arc<Sealed>,
+    version: Arc<SealedVersion>,
     care: Care,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (send, done) = oneshot::channel::<Result<Published, PublishError>>();
     let id = version.id;
     thread::Builder::new().name("docwharf-publish".to_owned()).spawn(move || {
         step_back(1);
-        // Nobody waits when the program ends.
+        // The receiver is gone when the program ends.
         let _ = send.send(bring_up_to_date(&settings, &version, care));
     })?;
     let died = || io::Error::other("publishing ended unexpectedly; this is a bug");

@@ -1,4 +1,5 @@
-//! A configuration that changes under a running agent: read again, taken over as far as that goes, remembered if it is wrong.
+//! Reloads the configuration of a running agent: applies what can change without a restart, and records a configuration
+//! that has mistakes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,23 +13,24 @@ use crate::config::Problem;
 use crate::config::checked::{Config, Sources};
 use crate::config::tls::TlsSettings;
 use docwharf_site::lookup::Addresses;
-use docwharf_agent::store::keeper::Keeper;
-use docwharf_agent::sync::Bundle;
-use docwharf_agent::sync::agenda::Moment;
-use docwharf_agent::sync::watch::What;
+use docwharf_agent::store::operations::StoreOperations;
+use docwharf_agent::sync::BundleLocation;
+use docwharf_agent::sync::scheduler::ClockReading;
+use docwharf_agent::sync::file_watch::WatchedKind;
 
 use super::agent::{Agent, in_force, rhythm};
 use super::start::open_to_all;
 
 impl Agent {
-    /// Reads the configuration again; one with mistakes is told of, and the one before stays in force.
+    /// Reads the configuration again and applies it. If it has mistakes, they are logged and the previous one stays in
+    /// force. Returns whether it was applied.
     pub(super) fn reload(&mut self) -> bool {
         match self.load() {
             Ok(config) => {
                 self.config_error = None;
                 self.take_over(config);
                 self.warn_of_config();
-                // Another pair may have been named, or the one that is named exchanged meanwhile.
+                // The configuration may name another certificate, or the files of the same one may have been replaced.
                 self.renew();
                 self.remember_config_error();
                 true
@@ -45,8 +47,8 @@ impl Agent {
         }
     }
 
-    /// Reads the configuration. A file that it names for the first time is watched before it is read: otherwise a change
-    /// between the two would never be noticed.
+    /// Reads the configuration. A file that it names for the first time is watched before it is read: a change in
+    /// between would otherwise go unnoticed.
     fn load(&mut self) -> Result<Config, Vec<Problem>> {
         loop {
             let config = self.sources.load_again()?;
@@ -58,12 +60,12 @@ impl Agent {
         }
     }
 
-    /// What can change while it runs, changes.
+    /// Applies a configuration. Keys that need a restart keep their previous value, with a warning.
     pub(super) fn take_over(&mut self, config: Config) {
-        // Who may read is not a matter that waits for a restart.
-        let door = config.settings.door.clone();
-        let is_other_door = door != self.config.settings.door;
-        self.config.settings.door = door;
+        // Access control must not wait for a restart.
+        let door = config.settings.access_control.clone();
+        let is_other_door = door != self.config.settings.access_control;
+        self.config.settings.access_control = door;
         for (key, same) in [
             ("store.path", config.store == self.config.store),
             ("store.scrub", config.scrub == self.config.scrub),
@@ -83,7 +85,7 @@ impl Agent {
         let pace = |config: &Config| (config.intent.interval, config.schedule.clone());
         let paces_differ = pace(&config) != pace(&self.config);
         let addresses = Addresses { rules: Arc::clone(&config.rules), ..self.config.intent.gate.addresses.clone() };
-        // What waits for a restart stays as it is, so that the next reload warns of it again.
+        // Keys that need a restart keep their previous value, so that the next reload warns of them again.
         self.config = Config {
             store: self.config.store.clone(),
             scrub: self.config.scrub,
@@ -96,16 +98,16 @@ impl Agent {
             log: self.config.log.clone(),
             ..config
         };
-        // The gate looks addresses up as they are served.
+        // The gate must resolve paths as the server does: with the new rules, but with the base path in force.
         self.config.intent.gate.addresses = addresses;
         self.in_force.store(Arc::new(in_force(&self.config)));
         for site in [&self.site, &self.staged] {
-            site.obey(Arc::clone(&self.config.rules));
+            site.set_rules(Arc::clone(&self.config.rules));
         }
         if is_other_door {
-            let door = &self.config.settings.door;
-            self.site.admit(door.clone());
-            self.staged.admit(open_to_all(door));
+            let door = &self.config.settings.access_control;
+            self.site.set_access_control(door.clone());
+            self.staged.set_access_control(open_to_all(door));
             tracing::info!("access or server.trustedProxies has changed: it counts from the next request on");
             self.warn_of_exposure();
         }
@@ -115,7 +117,7 @@ impl Agent {
             self.open_inbox();
         }
         if paces_differ {
-            self.agenda.change_rhythm(rhythm(&self.config), Moment::now(), backoff::random);
+            self.agenda.change_rhythm(rhythm(&self.config), ClockReading::now(), backoff::random);
         }
         self.glance = self.config.inbox.as_ref().map(|_| Instant::now());
         self.watch.rewatch(watched(&self.sources, &self.config));
@@ -126,13 +128,13 @@ impl Agent {
             tracing::warn!("{}", OneLine(&warning.to_string()));
         }
         if let Some(api) = &self.config.intent.api
-            && api.key.is_too_open()
+            && api.api_key.is_too_open()
         {
-            tracing::warn!("{} is open to more than owner and group: chmod 0640 it", api.key.name());
+            tracing::warn!("{} is open to more than owner and group: chmod 0640 it", api.api_key.name());
         }
     }
 
-    /// Status says that a configuration was not taken over.
+    /// Records in the store whether the last configuration was refused, for the status.
     pub(super) fn remember_config_error(&self) {
         if let Err(error) = self.writer.change(|record| record.config_error.clone_from(&self.config_error)) {
             tracing::warn!("{}", Chain(&error));
@@ -140,30 +142,30 @@ impl Agent {
     }
 }
 
-/// Where it is encrypted; that a certificate is there at all counts, too.
+/// Returns the TLS addresses for a comparison; `None` without a certificate, which differs from no addresses.
 fn listens(config: &Config) -> Option<&[std::net::SocketAddr]> {
     config.tls.as_ref().map(|tls| tls.listen.as_slice())
 }
 
-/// The files of the new configuration with the addresses of the one before; both are as before if only one of the two is
-/// encrypted.
+/// Combines the certificate files of the new configuration with the addresses of the previous one. If only one of the
+/// two has TLS, the previous settings stay.
 fn still_listening(new: Option<TlsSettings>, before: Option<&TlsSettings>) -> Option<TlsSettings> {
     let listen = &before?.listen;
     new.map(|new| TlsSettings { listen: listen.clone(), ..new }).or_else(|| before.cloned())
 }
 
-pub(super) fn watched(sources: &Sources, config: &Config) -> Vec<(What, PathBuf)> {
-    let mut files = vec![(What::Settings, sources.file().0)];
+pub(super) fn watched(sources: &Sources, config: &Config) -> Vec<(WatchedKind, PathBuf)> {
+    let mut files = vec![(WatchedKind::Settings, sources.file().0)];
     let intent = &config.intent;
-    let key = intent.api.as_ref().and_then(|api| api.key.file().cloned());
+    let key = intent.api.as_ref().and_then(|api| api.api_key.file().cloned());
     let ca = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
-    files.extend(key.into_iter().chain(intent.network.ca_file.clone()).chain(ca).map(|path| (What::Settings, path)));
+    files.extend(key.into_iter().chain(intent.network.ca_file.clone()).chain(ca).map(|path| (WatchedKind::Settings, path)));
     let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);
-    files.extend(pair.map(|path| (What::Certificate, path.clone())));
-    if let Some(Bundle::File(path)) = &intent.bundle {
-        files.push((What::Bundle, path.clone()));
+    files.extend(pair.map(|path| (WatchedKind::Certificate, path.clone())));
+    if let Some(BundleLocation::File(path)) = &intent.bundle {
+        files.push((WatchedKind::Bundle, path.clone()));
     }
-    files.extend(config.rules_file.clone().map(|path| (What::Settings, path)));
-    files.extend(config.inbox.clone().map(|path| (What::Inbox, path)));
+    files.extend(config.rules_file.clone().map(|path| (WatchedKind::Settings, path)));
+    files.extend(config.inbox.clone().map(|path| (WatchedKind::Inbox, path)));
     files
 }

@@ -1,5 +1,6 @@
-//! What is stored is proved again from time to time (`store.scrub`), and at once after a daemon that was cut off: a disk that
-//! has lost something is found out before readers find it. One version after another, beside serving and far behind it.
+//! Verifies the stored versions again at intervals (`store.scrub`), and at once if the previous daemon did not end
+//! cleanly, so that lost data is found before readers request it. It verifies one version at a time, at low priority
+//! beside serving.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,59 +16,60 @@ use docwharf_base::chain::Chain;
 use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
-use docwharf_site::sealed::Sealed;
-use docwharf_agent::store::keeper::Keeper;
-use docwharf_agent::store::writer::Writer;
-use docwharf_agent::sync::plan::Trigger;
-use docwharf_agent::sync::scrub::{Verdict, scrub};
-use docwharf_agent::sync::settle::candidates;
+use docwharf_site::sealed_version::SealedVersion;
+use docwharf_agent::store::operations::StoreOperations;
+use docwharf_agent::store::writer::StoreWriter;
+use docwharf_agent::sync::plan::SyncTrigger;
+use docwharf_agent::sync::scrub::{ScrubResult, scrub};
+use docwharf_agent::sync::activation::candidates;
 use docwharf_agent::sync::{SyncError, open};
 
 use super::agent::Agent;
 use super::work::step_back;
 
-/// Seconds after which a version that could not be read, or just was, may be read again.
+/// Seconds after which a version that could not be read, or has just been read, may be read again.
 const AGAIN: i64 = 600;
-/// No longer than this without a look at what is due: versions come, and clocks are set.
+/// The longest time between two checks which version is due: versions arrive, and clocks are set.
 const LOOK: Duration = Duration::from_hours(1);
 
-/// What has been found out about a version.
+/// A fault of a version that the agent must handle.
 #[derive(Debug)]
 pub(super) enum Finding {
-    /// It is damaged.
+    /// The version is damaged.
     Rotten(Rotten),
-    /// Its index is not what it should be, or has just been made again.
+    /// The index of the version is wrong, or has just been rebuilt: the version must be opened again.
     Index(VersionId),
 }
 
-/// A version whose file is no longer what was sealed.
+/// A version whose image is no longer what was sealed.
 #[derive(Debug)]
 pub(super) struct Rotten {
     pub(super) id: VersionId,
-    /// What is wrong with it.
+    /// The damage.
     pub(super) why: String,
 }
 
-/// When versions were looked at, beyond what the store knows: a damaged one has its turn, too, and one that cannot be read
-/// just now keeps no other from being read.
+/// The part of the schedule that the store does not record: a damaged version has its turn as well, and a version that
+/// cannot be read at the moment does not delay the others.
 #[derive(Debug, Default)]
 struct Rounds {
-    /// To be read at once.
+    /// Versions that are due at once.
     doubted: BTreeSet<VersionId>,
-    /// Not to be read before, in seconds since 1970.
+    /// The earliest time at which a version is due, in seconds since 1970.
     not_before: BTreeMap<VersionId, i64>,
 }
 
-/// Proves what is due for as long as the program runs. A version that is found damaged has been marked when it is told of.
-pub(super) async fn live(writer: Arc<Writer>, site: Arc<Site>, every: Duration, found: mpsc::Sender<Finding>) {
+/// Verifies versions when they are due, for as long as the program runs. A damaged version is marked in the store
+/// before it is sent to `found`.
+pub(super) async fn live(writer: Arc<StoreWriter>, site: Arc<Site>, every: Duration, found: mpsc::Sender<Finding>) {
     let mut rounds = Rounds::default();
     let begun = Arc::clone(&writer);
     match spawn_blocking(move || begun.begin_run()).await {
-        // What was there when the power failed is looked at now.
+        // Versions that were stored when the power failed are verified now.
         Ok(Ok(true)) => {
-            tracing::info!("the docwharf before this one was cut off; what is stored is read again");
+            tracing::info!("the previous docwharf did not end cleanly; the stored versions are read again");
             let store = writer.store().clone();
-            rounds.doubted = spawn_blocking(move || store.proved().into_keys().collect()).await.unwrap_or_default();
+            rounds.doubted = spawn_blocking(move || store.verified_times().into_keys().collect()).await.unwrap_or_default();
         }
         Ok(Ok(false)) => {}
         Ok(Err(error)) => {
@@ -78,35 +80,35 @@ pub(super) async fn live(writer: Arc<Writer>, site: Arc<Site>, every: Duration, 
     let whole = i64::try_from(every.as_secs()).unwrap_or(i64::MAX);
     loop {
         let store = writer.store().clone();
-        let known = spawn_blocking(move || (store.record().ok().and_then(|record| record.active), store.proved()));
+        let known = spawn_blocking(move || (store.record().ok().and_then(|record| record.active), store.verified_times()));
         let Ok((active, proved)) = known.await else { return };
         let id = match next(active, &proved, whole, &rounds) {
             Ok(id) => id,
             Err(wait) => {
                 tokio::select! {
                     () = sleep(wait.min(LOOK)) => {}
-                    // It could not be sent as it was sealed.
-                    versions = site.doubted() => rounds.doubted.extend(versions),
+                    // A response could not be sent as it was sealed.
+                    versions = site.wait_for_damage() => rounds.doubted.extend(versions),
                 }
                 continue;
             }
         };
         rounds.doubted.remove(&id);
-        let was_known = writer.store().is_rotten(id);
+        let was_known = writer.store().is_known_damaged(id);
         let pause = match one(&writer, id).await {
-            Ok(Verdict::Damaged(why)) => {
+            Ok(ScrubResult::Damaged(why)) => {
                 if !was_known && found.send(Finding::Rotten(Rotten { id, why })).await.is_err() {
                     return;
                 }
                 whole
             }
-            Ok(Verdict::Mended) => {
+            Ok(ScrubResult::Mended) => {
                 if found.send(Finding::Index(id)).await.is_err() {
                     return;
                 }
                 AGAIN
             }
-            Ok(Verdict::Whole | Verdict::Gone) => AGAIN,
+            Ok(ScrubResult::Whole | ScrubResult::Gone) => AGAIN,
             Err(error) => {
                 tracing::warn!("cannot read version {} again: {error}; trying again in 10 min", id.short());
                 rounds.doubted.insert(id);
@@ -118,7 +120,7 @@ pub(super) async fn live(writer: Arc<Writer>, site: Arc<Site>, every: Duration, 
     }
 }
 
-/// The version that is due, the active one first, or how long until one is.
+/// Returns the version that is due, the active one first, or the time until one is due.
 fn next(
     active: Option<VersionId>,
     proved: &BTreeMap<VersionId, i64>,
@@ -127,7 +129,7 @@ fn next(
 ) -> Result<VersionId, Duration> {
     let now = unix_seconds(SystemTime::now());
     let left = proved.iter().map(|(&id, &time)| {
-        // A clock that was set back must not put it off.
+        // A clock that was set back must not postpone it.
         let due = if rounds.doubted.contains(&id) { 0 } else { time.min(now).saturating_add(every) - now };
         let held = rounds.not_before.get(&id).map_or(0, |&until| (until - now).min(every.max(AGAIN)));
         (due.max(held).max(0), active != Some(id), id)
@@ -139,28 +141,29 @@ fn next(
     }
 }
 
-async fn one(writer: &Arc<Writer>, id: VersionId) -> io::Result<Verdict> {
+async fn one(writer: &Arc<StoreWriter>, id: VersionId) -> io::Result<ScrubResult> {
     let (send, done) = oneshot::channel();
     let writer = Arc::clone(writer);
     thread::Builder::new().name("docwharf-scrub".to_owned()).spawn(move || {
         step_back(1);
-        // Nobody waits when the program ends.
+        // The receiver is gone when the program ends.
         let _ = send.send(scrub(&writer, id));
     })?;
     done.await.map_err(io::Error::other)?
 }
 
 impl Agent {
-    /// A version has rotted. If it is the one that is served, the best that is left takes its place; if there is none, it
-    /// stays: most of it is still good, and everybody who asks is told. The source is looked at, to bring it again.
+    /// Handles a damaged version. If it is the served one, the best of the other versions is served instead; without
+    /// another version it stays, because most of it is undamaged, and log, status and metrics report the damage. Then
+    /// the source is checked, to fetch the content again.
     pub(super) async fn give_up(&mut self, rotten: Rotten) {
         let Rotten { id, why } = rotten;
-        // It may have been mended while this waited for its turn.
+        // The version may have been repaired while the finding waited for its turn.
         if !self.writer.store().is_suspect(id) {
             return;
         }
-        // Nobody is to get its assets any more, for which browsers do not ask twice.
-        self.site.let_go(id);
+        // Its assets are not served any more: browsers would keep a damaged one without requesting it again.
+        self.site.release_version(id);
         self.writer.note("docwharf run", "damaged", Some(id), Some(why.clone()));
         if self.shown != Some(id) {
             let short = id.short();
@@ -176,26 +179,26 @@ impl Agent {
                 "the version that was served, {short}, is damaged: {why}; {other_short} is served until it is mended"
             );
             self.show(other, version);
-            self.site.let_go(id);
+            self.site.release_version(id);
             self.writer.note("docwharf run", "fell back", Some(other), None);
         } else {
-            // What is shown is not what will be there once it is mended.
+            // The served mapping is of the damaged image; after a repair the version must be opened again.
             self.is_stale = true;
             tracing::error!(
                 "the version that is served, {short}, is damaged: {why}; there is no other to serve: import its bundle again"
             );
         }
-        self.agenda.wake(Trigger::Interval);
+        self.agenda.wake(SyncTrigger::Interval);
     }
 
-    async fn next_best(&self, damaged: VersionId) -> Option<(VersionId, Sealed)> {
+    async fn next_best(&self, damaged: VersionId) -> Option<(VersionId, SealedVersion)> {
         let (writer, intent) = (Arc::clone(&self.writer), self.config.intent.clone());
         let best = spawn_blocking(move || {
             let record = writer.store().record().ok()?;
             let stored = writer.store().versions().ok()?;
             let left = candidates(&record, &intent, stored.iter().map(|version| version.id));
             left.into_iter().filter(|&id| id != damaged).find_map(|id| {
-                let opened: Result<_, SyncError> = open::open_doubted(&writer, id, &intent.effort);
+                let opened: Result<_, SyncError> = open::open_suspect(&writer, id, &intent.effort);
                 Some((id, opened.ok()?))
             })
         });

@@ -1,4 +1,5 @@
-//! Sockets that somebody has opened for us and holds while we restart (`LISTEN_FDS`, as systemd passes them).
+//! Socket activation: listening sockets that the service manager opens, passes to this process and keeps while it
+//! restarts (`LISTEN_FDS`, sd_listen_fds(3)).
 
 use std::io;
 use std::net::TcpListener;
@@ -8,20 +9,20 @@ use socket2::SockRef;
 
 use super::DaemonError;
 
-/// The sockets by what they are for.
+/// The passed sockets by their purpose.
 #[derive(Debug, Default)]
 pub(super) struct Passed {
-    /// For the site: named `http`, not named at all, or after the socket unit, as systemd does it by itself.
+    /// Sockets of the site: named `http`, without a name, or named after the socket unit, which is systemd's default.
     pub(super) public: Vec<TcpListener>,
-    /// For the site, encrypted: named `https`.
+    /// Sockets of the site with TLS: named `https`.
     pub(super) tls: Vec<TcpListener>,
-    /// For the admin side: named `admin`.
+    /// Sockets of the admin routes: named `admin`.
     pub(super) admin: Vec<TcpListener>,
-    /// For the version that waits to become active: named `staged`.
+    /// Sockets of the version that waits to become active: named `staged`.
     pub(super) staged: Vec<TcpListener>,
 }
 
-/// What a name says about a socket.
+/// The purpose of a socket, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
     Public,
@@ -39,14 +40,14 @@ impl Use {
             "" | "http" | "unknown" => Ok(Use::Public),
             unit if unit.ends_with(".socket") => Ok(Use::Public),
             _ => Err(io::Error::other(
-                "nothing is known by this name; set FileDescriptorName= to http, https, admin or staged",
+                "this name is not known; set FileDescriptorName= to http, https, admin or staged",
             )),
         }
     }
 }
 
-/// Takes what was passed to this process. To be called before there are threads: it changes the environment, so that no
-/// other program takes the sockets for its own.
+/// Takes the sockets that were passed to this process. Must be called before any thread is started: it changes the
+/// environment, so that no child process takes the sockets for its own.
 pub(super) fn passed() -> Result<Passed, DaemonError> {
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
@@ -68,14 +69,14 @@ pub(super) fn passed() -> Result<Passed, DaemonError> {
     Ok(passed)
 }
 
-/// The first descriptor that is passed (`SD_LISTEN_FDS_START`).
+/// The number of the first passed descriptor (`SD_LISTEN_FDS_START`).
 const FIRST: usize = 3;
 
 fn not_listening() -> io::Error {
-    io::Error::other("it is no listening TCP socket; the socket unit needs ListenStream= with a port, and Accept=no")
+    io::Error::other("it is not a listening TCP socket; the socket unit needs ListenStream= with a port, and Accept=no")
 }
 
-/// Makes it like those that we open ourselves.
+/// Sets the options that sockets opened by docwharf have. It is an error if the socket does not listen.
 fn ready(listener: TcpListener) -> io::Result<TcpListener> {
     let socket = SockRef::from(&listener);
     if !socket.is_listener()? {

@@ -1,4 +1,4 @@
-//! `run`: the last good version is served before anything else is done; then the agent begins.
+//! Starts `run`: serves the active version before anything else, then starts the background tasks and the agent.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -19,19 +19,19 @@ use crate::admin::staged_site::StagedSite;
 use docwharf_base::chain::Chain;
 use crate::config::checked::{Config, Sources};
 use docwharf_base::model::version::VersionId;
-use docwharf_serve::access::{Access, Door};
+use docwharf_serve::access::{AccessPolicy, AccessControl};
 use docwharf_serve::listener::{self, HttpListener};
-use docwharf_serve::log::Log;
+use docwharf_serve::log::AccessLog;
 use docwharf_serve::watchdog::{HEARTBEAT_INTERVAL, Watchdog};
-use docwharf_serve::retained::Opening;
+use docwharf_serve::retained_versions::OpeningGuard;
 use docwharf_serve::tls::ServerTls;
-use docwharf_serve::{Settings, Site};
+use docwharf_serve::{SiteSettings, Site};
 use docwharf_site::mapping;
-use docwharf_site::sealed::Sealed;
-use docwharf_agent::store::keeper::Keeper;
-use docwharf_agent::store::writer::Writer;
-use docwharf_agent::store::{CONTROL, Store};
-use docwharf_agent::sync::settle::{candidates, read_record};
+use docwharf_site::sealed_version::SealedVersion;
+use docwharf_agent::store::operations::StoreOperations;
+use docwharf_agent::store::writer::StoreWriter;
+use docwharf_agent::store::{CONTROL, VersionStore};
+use docwharf_agent::sync::activation::{candidates, read_record};
 use docwharf_agent::sync::{SyncError, open};
 
 use super::agent::{Agent, Ground};
@@ -43,63 +43,65 @@ use super::{
     scrub, sockets, urls,
 };
 
-/// Orders beyond this many wait at the socket.
+/// The maximum number of queued commands; further ones wait at the socket.
 const ORDERS_WAITING: usize = 16;
 
-/// How long work beside serving is waited for at the end.
+/// The longest time that the end of the process waits for background work.
 const PATIENCE_AT_END: Duration = Duration::from_secs(1);
 
-/// Connections to the admin listener, of those that the descriptors kept back for ourselves allow.
+/// The maximum number of connections to the admin listener. They use the file descriptors that the server reserves.
 const FEW: usize = 24;
 
-/// Connections to the listener of the staged version, likewise: a browser or two.
+/// The maximum number of connections to the listener of the staged version, from the same reserve: enough for two
+/// browsers.
 const STAGED_CONNECTIONS: usize = 12;
 
-/// What SIGHUP means.
+/// The effect of SIGHUP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hangup {
-    /// Read the configuration again and look.
+    /// Read the configuration again and check the source.
     Reload,
     /// The terminal was closed: stop.
     Stop,
 }
 
-/// What `run` stands on.
+/// The parameters of `run`.
 #[derive(Debug)]
 pub struct Start {
-    /// Where the configuration comes from, to be read again.
+    /// The sources of the configuration, for reloads.
     pub sources: Sources,
-    /// The configuration as it is now.
+    /// The configuration at the start.
     pub config: Config,
-    /// How long to wait for another writer of the store.
+    /// The longest time to wait for the lock of the store.
     pub patience: Duration,
-    /// What SIGHUP means.
+    /// The effect of SIGHUP.
     pub hangup: Hangup,
-    /// What errors look like to those who ask over the control socket.
+    /// Converts errors for clients of the control socket.
     pub describe: Describe,
 }
 
-/// What is open before anything else is done.
+/// The sockets and files that are opened before the store.
 #[derive(Debug)]
 struct Opened {
     public: Vec<HttpListener>,
     admin: Vec<TcpListener>,
     staged: Vec<TcpListener>,
     tls: Option<Arc<ServerTls>>,
-    log: Option<Arc<Log>>,
+    log: Option<Arc<AccessLog>>,
 }
 
-/// The daemon, until a signal says stop; without `serve` there is nothing for readers to connect to.
+/// Runs the daemon until a stop signal arrives. Without `serve`, there is no listener for the site.
 pub fn run(start: Start, serve: bool) -> Result<(), DaemonError> {
     let passed = sockets::passed()?;
     let opened = open(&start.config, passed, serve)?;
-    // Only a service has a manager: the demonstration has none, whatever it was started from.
+    // Only `run` reports to a service manager; the demonstration does not, even if it was started by one.
     begin(opened, start, &Notifier::from_env())
 }
 
-/// Sockets that were passed stand in for those of their kind that are configured.
+/// Opens the certificate, the access log and the sockets. Passed sockets replace the configured addresses of their
+/// kind.
 fn open(config: &Config, passed: sockets::Passed, serve: bool) -> Result<Opened, DaemonError> {
-    // What cannot be used is told before anything listens.
+    // Before any socket listens, so that an unusable certificate or log is an error first.
     let tls = match &config.tls {
         Some(tls) if serve => Some(super::tls(&tls.files)?),
         _ => None,
@@ -127,7 +129,7 @@ fn open(config: &Config, passed: sockets::Passed, serve: bool) -> Result<Opened,
     Ok(Opened { public, admin, staged, tls, log })
 }
 
-/// The same on sockets that are bound already, for nobody's manager.
+/// Runs the daemon on sockets that are already bound, without TLS, access log and service manager.
 pub fn run_on(sockets: Vec<TcpListener>, start: Start) -> Result<(), DaemonError> {
     let (admin, staged) = (bind(&start.config.admin)?, bind(&start.config.staged)?);
     let opened = Opened { public: listeners(sockets, None), admin, staged, tls: None, log: None };
@@ -136,14 +138,14 @@ pub fn run_on(sockets: Vec<TcpListener>, start: Start) -> Result<(), DaemonError
 
 fn begin(opened: Opened, start: Start, notifier: &Notifier) -> Result<(), DaemonError> {
     let config = &start.config;
-    // Before a store is made for nothing.
-    if !config.receives_versions() && Store::at(&config.store).versions()?.is_empty() {
+    // Checked first, so that no empty store is created.
+    if !config.receives_versions() && VersionStore::at(&config.store).versions()?.is_empty() {
         return Err(DaemonError::NothingToServe { store: config.store.clone() });
     }
     let runtime = runtime()?;
     let log = opened.log.clone();
     let result = runtime.block_on(live(start, opened, notifier));
-    // A seal under way is abandoned: whatever it has done so far, the next start goes on from there.
+    // A seal in progress is abandoned; the next start continues from what has been downloaded.
     runtime.shutdown_background();
     if let Some(log) = log {
         log.finish();
@@ -154,11 +156,11 @@ fn begin(opened: Opened, start: Start, notifier: &Notifier) -> Result<(), Daemon
 async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), DaemonError> {
     let Opened { public: listeners, admin: admin_listeners, staged: staged_listeners, tls, log } = opened;
     let Start { sources, config, patience, hangup: on_hangup, describe } = start;
-    // Before anybody can know that we are there; the store may keep us waiting.
+    // Installed before any other process can know of this one; opening the store may take long.
     let mut signals = StopSignals::new(on_hangup == Hangup::Stop)?;
     let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
-    let site = Site::logged(config.settings.clone(), log);
-    site.obey(Arc::clone(&config.rules));
+    let site = Site::with_access_log(config.settings.clone(), log);
+    site.set_rules(Arc::clone(&config.rules));
     let opening = {
         let (config, site) = (config.clone(), Arc::clone(&site));
         tokio::task::spawn_blocking(move || open_store(&config, &site, patience))
@@ -167,7 +169,7 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     let (writer, shown) = tokio::select! {
         opened = opening => opened.map_err(|panic| DaemonError::Died(io::Error::other(panic)))??,
         () = signals.stop() => return Ok(()),
-        // The lock is waited for, and a lost index is made again.
+        // Opening waits for the lock and may have to rebuild an index.
         never = notifier.ask_for_time() => match never {},
     };
     let (stop, stopped) = watch::channel(false);
@@ -176,26 +178,27 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     let live = Arc::new(Live::new(urls(&listeners), for_admin, for_staged, tls.clone()));
     live.allow_hosts(AllowedHosts::new(&config.admin_hosts));
     let pulse = pulse(notifier);
-    // Commands that come right behind the announcement wait in its queue; otherwise they would find no daemon.
+    // Bound before the announcement: a command that follows it at once waits in the socket's queue instead of finding
+    // no daemon.
     let control = bind_control(writer.store().root());
     announce(&live.addresses);
     notifier.ready();
-    let opening_earlier = Opening::begin(&site);
+    let opening_earlier = OpeningGuard::start(&site);
     let (waits, readers) = oneshot::channel();
     let mut server = tokio::spawn({
         let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
         async move { listener::serve_watched(listeners, site, stopped, &pulse, Some(waits)).await }
     });
-    // What else is to be done would be in the way of the first readers where there is one core.
+    // On a machine with one core, the remaining work would delay the first requests.
     let _ = readers.await;
     earlier::keep(&writer, &site, opening_earlier);
     let (send, orders) = mpsc::channel(ORDERS_WAITING);
     let metrics = Arc::new(Metrics::new(tls.is_some()));
-    // Whoever reaches its listener may look at what waits, whoever may read the site. What waits and is replaced was never
-    // read by anybody.
-    let (asset_grace, door) = (Duration::ZERO, open_to_all(&config.settings.door));
-    let staged = Site::new(Settings { asset_grace, door, ..config.settings.clone() });
-    staged.obey(Arc::clone(&config.rules));
+    // Every client that reaches the listener of the staged version may read it, whatever [access] says. A staged
+    // version that is replaced needs no asset grace, because no reader has its pages open.
+    let (asset_grace, door) = (Duration::ZERO, open_to_all(&config.settings.access_control));
+    let staged = Site::new(SiteSettings { asset_grace, access_control: door, ..config.settings.clone() });
+    staged.set_rules(Arc::clone(&config.rules));
     let admin = Arc::new(Admin {
         store: writer.store().clone(),
         live: Arc::clone(&live),
@@ -222,7 +225,7 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     if let Some(every) = config.scrub {
         tokio::spawn(scrub::live(Arc::clone(&writer), Arc::clone(&site), every, find));
     }
-    // The lock outlives the control socket, or the next daemon's socket would be the one that goes.
+    // The lock must outlive the control socket: otherwise this process could remove the socket of the next daemon.
     let lock = Arc::clone(&writer);
     let mut admins = serve_admin(&admin, control, admin_listeners, &stopped);
     serve_staged(&mut admins, &staged, staged_listeners, &admin.live, &stopped);
@@ -250,10 +253,11 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     }
     agent.call_off();
     stop.send_replace(true);
-    // Who still waits for an answer learns that there will be none.
+    // Clients that still wait for a reply learn that there will be none.
     drop(agent);
     let ended = finish(server.await);
-    // What is half made goes while the store is still ours. If its thread gets no processor, the next start sweeps it.
+    // Half-made files are removed while this process holds the lock. If the thread gets no processor in time, the next
+    // start removes them.
     let _ = tokio::time::timeout(PATIENCE_AT_END, codings).await;
     while admins.join_next().await.is_some() {}
     if let Err(error) = lock.end_run() {
@@ -263,9 +267,9 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     ended
 }
 
-/// The same proxies, and nobody is asked who they are.
-pub(super) fn open_to_all(door: &Door) -> Door {
-    Door { access: Access::default(), proxies: door.proxies.clone() }
+/// Returns access control with the same trusted proxies that admits every client.
+pub(super) fn open_to_all(door: &AccessControl) -> AccessControl {
+    AccessControl { access: AccessPolicy::default(), proxies: door.proxies.clone() }
 }
 
 fn addresses(listeners: &[TcpListener]) -> Vec<String> {
@@ -273,19 +277,18 @@ fn addresses(listeners: &[TcpListener]) -> Vec<String> {
     addresses.map(|address| format!("http://{address}/")).collect()
 }
 
-/// The control socket. Without it the site is served all the same; the verbs of the command line then say that the store is
-/// locked.
+/// Binds the control socket. Without it the site is served all the same; commands then report that the store is locked.
 fn bind_control(store: &Path) -> Option<Control> {
     let bound = Control::bind(store).inspect_err(|error| {
         tracing::warn!(
-            "cannot listen on {}: {error}; the verbs of the command line will not reach this daemon",
+            "cannot listen on {}: {error}; commands such as `docwharf sync` cannot reach this daemon",
             store.join(CONTROL).display()
         );
     });
     bound.ok()
 }
 
-/// The admin side on the control socket, and on its own listener if there is one.
+/// Serves the admin routes on the control socket, and on the admin listener if there is one.
 fn serve_admin(
     admin: &Arc<Admin>,
     control: Option<Control>,
@@ -310,7 +313,7 @@ fn serve_admin(
     serving
 }
 
-/// Shows the version that waits to become active, if there is a listener for it.
+/// Serves the version that waits to become active, if there is a listener for it.
 fn serve_staged(
     serving: &mut JoinSet<()>,
     staged: &Arc<Site>,
@@ -322,7 +325,7 @@ fn serve_staged(
         return;
     }
     for address in &live.staged {
-        tracing::info!("a version that waits to become active is to be seen at {address}");
+        tracing::info!("a version that waits to become active is served at {address}");
     }
     let site = Arc::new(StagedSite(Arc::clone(staged)));
     let serving_on = listener::serve_limited(listeners, site, stopped.clone(), STAGED_CONNECTIONS);
@@ -333,7 +336,8 @@ fn serve_staged(
     });
 }
 
-/// The pulse of the loops that accept: the manager hears it at least three times in the time in which it must.
+/// Creates the watchdog of the accept loops. It notifies the service manager at least three times within the manager's
+/// watchdog timeout.
 fn pulse(notifier: &Notifier) -> Arc<Watchdog> {
     let watchdog = notify::watchdog();
     let every = watchdog.map_or(HEARTBEAT_INTERVAL, |period| HEARTBEAT_INTERVAL.min(period / 3));
@@ -345,30 +349,30 @@ fn pulse(notifier: &Notifier) -> Arc<Watchdog> {
     })
 }
 
-/// Takes the store and shows the best that it has.
+/// Locks the store and serves the best version in it.
 fn open_store(
     config: &Config,
     site: &Site,
     patience: Duration,
-) -> Result<(Arc<Writer>, Option<VersionId>), DaemonError> {
-    let writer = Arc::new(Writer::open(&config.store, patience)?);
+) -> Result<(Arc<StoreWriter>, Option<VersionId>), DaemonError> {
+    let writer = Arc::new(StoreWriter::open(&config.store, patience)?);
     let shown = show_best(&writer, config, site)?;
-    // Versions that wait for a person are something to run for.
+    // Stored versions that wait for a person are a reason to run, too.
     if shown.is_none() && !config.receives_versions() && writer.store().versions()?.is_empty() {
         return Err(DaemonError::NothingToServe { store: config.store.clone() });
     }
     Ok((writer, shown))
 }
 
-/// Tells what is wrong with the rules that a version brings along.
-pub(super) fn warn_of(version: &Sealed) {
-    if let Some(doubts) = version.doubts() {
+/// Logs the mistakes in the rules that a version contains.
+pub(super) fn warn_of(version: &SealedVersion) {
+    if let Some(doubts) = version.describe_rule_faults() {
         tracing::warn!("version {}: {doubts}", version.id.short());
     }
 }
 
-/// Shows the active version, or the best that is left if it is damaged.
-fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<VersionId>, DaemonError> {
+/// Serves the active version, or the best of the others if it is damaged.
+fn show_best(writer: &StoreWriter, config: &Config, site: &Site) -> Result<Option<VersionId>, DaemonError> {
     let record = read_record(writer).map_err(|error| match error {
         SyncError::Store(error) => DaemonError::Store(error),
         other => DaemonError::FirstSync(other),
@@ -379,20 +383,22 @@ fn show_best(writer: &Writer, config: &Config, site: &Site) -> Result<Option<Ver
         match open::open_quickly(writer, id, &config.intent.effort) {
             Ok(version) => {
                 warn_of(&version);
-                // What readers keep may be from another version, as it was served before this process began.
+                // Caches of clients may hold responses from another version, which was served before this process
+                // started.
                 if record.previous.is_some() || record.active != Some(id) {
-                    site.changes();
+                    site.note_content_change();
                 }
-                site.show(version);
+                site.set_version(version);
                 shown = Some(id);
                 break;
             }
             Err(error) => tracing::error!("{}; trying the version before it", Chain(&error)),
         }
     }
-    mapping::mark_suspects_in(writer.suspect_file()?);
+    mapping::set_suspect_file(writer.suspect_file()?);
     if shown.is_some() && record.active != shown {
-        // The record keeps what the operator or the last sync decided: once it is mended, it is served again.
+        // The record keeps the decision of the operator or of the last sync: once that version is repaired, it is
+        // served again.
         writer.note("docwharf run", "fell back", shown, None);
     }
     Ok(shown)

@@ -1,4 +1,5 @@
-//! The thread on which `run` looks, downloads, proves and seals: it steps back behind the serving threads.
+//! The thread on which `run` checks the source, downloads, verifies and seals. It runs at a lower priority than the
+//! serving threads.
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
@@ -16,65 +17,67 @@ use docwharf_base::cores;
 use docwharf_base::secret::words_of_panic;
 use docwharf_base::model::version::{VersionLabel, VersionId};
 use docwharf_site::seal::SealError;
-use docwharf_site::sealed::Sealed;
-use docwharf_agent::store::writer::Writer;
-use docwharf_agent::sync::act::{self, Doing, Means};
-use docwharf_agent::sync::inbox::Dropped;
-use docwharf_agent::sync::plan::Trigger;
-use docwharf_agent::sync::settle::{Handed, Report, import};
-use docwharf_agent::sync::{Intent, SyncError, open, operator};
+use docwharf_site::sealed_version::SealedVersion;
+use docwharf_agent::store::writer::StoreWriter;
+use docwharf_agent::sync::system::{self, SyncProgress, SyncContext};
+use docwharf_agent::sync::inbox::InboxFile;
+use docwharf_agent::sync::plan::SyncTrigger;
+use docwharf_agent::sync::activation::{ImportRequest, SyncReport, import};
+use docwharf_agent::sync::{SyncIntent, SyncError, open, operator};
 
-/// How much less the thread matters than those that serve.
+/// Niceness of background threads (nice(2)); that of the serving threads is left as it is.
 const NICE: i32 = 10;
 
-/// What there is to do.
+/// A task for the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Work {
-    /// A sync, what woke it, and whether what it brings passes the gate unasked.
-    Sync(Trigger, bool, Option<String>),
-    /// A file from the inbox.
-    Inbox(Dropped),
-    /// A bundle that a person brings.
+    /// A sync, with its trigger, whether the version becomes active without the gate, and the person who asked for it.
+    Sync(SyncTrigger, bool, Option<String>),
+    /// The import of a file from the inbox.
+    Inbox(InboxFile),
+    /// The import of a bundle by command, with the person who gave the command.
     Import(Import, String),
-    /// What a person who has ended a hold is to be told, once the gate has read what is due; whether there was a hold.
+    /// The decision after the end of a hold, for which the gate reads the version that is due. With whether there was a
+    /// hold, and the person who ended it.
     Release(bool, String),
 }
 
-/// What came of it.
+/// The result of a task.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) work: Work,
-    pub(super) result: Result<Report, SyncError>,
-    /// The version that is to be served from now on, opened.
+    pub(super) result: Result<SyncReport, SyncError>,
+    /// The opened version that is to be served from now on; `None` if the served version does not change.
     pub(super) opened: Opened,
 }
 
-/// Work under way.
+/// A task in progress.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// Resolves when it is done; an error means that the thread died.
+    /// Resolves when the task is done; an error means that the thread died.
     pub(super) done: oneshot::Receiver<Done>,
-    /// Whether a file is being imported.
+    /// Whether the task is an import.
     pub(super) is_import: bool,
     stop: watch::Sender<bool>,
-    /// How far it is.
-    pub(super) doing: Arc<Doing>,
-    /// When it began.
+    /// The progress, for display.
+    pub(super) doing: Arc<SyncProgress>,
+    /// The time at which the task began.
     pub(super) began: Instant,
-    /// Who waits for what comes of it.
+    /// The clients that wait for the result.
     pub(super) waiting: Vec<oneshot::Sender<Reply>>,
-    /// Whether it is a sync, which loses nothing when it is called off.
+    /// Whether the task is a sync, which loses nothing when it is cancelled.
     pub(super) is_sync: bool,
-    /// Whether it is one that nobody has asked for.
+    /// Whether the task is a sync that no command has asked for: a command cancels it.
     pub(super) gives_way: bool,
 }
 
 impl Running {
-    /// Starts `work` on a thread of its own, under the configuration in force. `shown` is what is served now.
+    /// Starts `work` on a thread of its own, under the configuration in force. `shown` is the version that is served
+    /// now.
     pub(super) fn start(
         work: Work,
-        writer: &Arc<Writer>,
-        in_force: &Arc<ArcSwap<Intent>>,
+        writer: &Arc<StoreWriter>,
+        in_force: &Arc<ArcSwap<SyncIntent>>,
         shown: Option<VersionId>,
         runtime: tokio::runtime::Handle,
     ) -> io::Result<Running> {
@@ -82,8 +85,8 @@ impl Running {
         let (send, done) = oneshot::channel();
         let is_import = matches!(work, Work::Inbox(_) | Work::Import(..));
         let is_sync = matches!(work, Work::Sync(..));
-        let gives_way = matches!(work, Work::Sync(trigger, ..) if trigger < Trigger::Asked);
-        let doing = Arc::new(Doing::default());
+        let gives_way = matches!(work, Work::Sync(trigger, ..) if trigger < SyncTrigger::Asked);
+        let doing = Arc::new(SyncProgress::default());
         let told = Arc::clone(&doing);
         let (writer, in_force) = (Arc::clone(writer), Arc::clone(in_force));
         let intent = in_force.load_full();
@@ -100,72 +103,72 @@ impl Running {
                 Work::Import(one, _) => one.force,
             };
             let means =
-                Means { runtime, stop: stopped, doing: told, who: who.to_owned(), force, in_force: Some(in_force) };
-            // A mistake of ours must not take the site down: what is served does not depend on it.
+                SyncContext { runtime, stop: stopped, doing: told, who: who.to_owned(), force, in_force: Some(in_force) };
+            // A panic in the task must not take the site down: serving does not depend on the task.
             let done = panic::catch_unwind(AssertUnwindSafe(|| act(&work, &writer, &intent, shown, &means)));
             let (result, opened) =
                 done.unwrap_or_else(|panic| (Err(SyncError::Broken(words_of_panic(panic.as_ref()).to_owned())), None));
-            // Nobody waits when the program ends.
+            // The receiver is gone when the program ends.
             let _ = send.send(Done { work, result, opened });
         })?;
         Ok(Running { done, is_import, stop, doing, began: Instant::now(), waiting: Vec::new(), is_sync, gives_way })
     }
 
-    /// The same, with people who wait for what comes of it.
+    /// Sets the clients that wait for the result.
     pub(super) fn awaited_by(self, waiting: Vec<oneshot::Sender<Reply>>) -> Running {
         Running { waiting, ..self }
     }
 
-    /// Calls it off at its next wait or page. An import does not listen.
+    /// Cancels the task at its next wait or page. An import cannot be cancelled.
     pub(super) fn call_off(&self) {
         self.stop.send_replace(true);
     }
 }
 
-type Opened = Option<(VersionId, Result<Sealed, SyncError>)>;
+type Opened = Option<(VersionId, Result<SealedVersion, SyncError>)>;
 
 fn act(
     work: &Work,
-    writer: &Writer,
-    intent: &Intent,
+    writer: &StoreWriter,
+    intent: &SyncIntent,
     shown: Option<VersionId>,
-    means: &Means,
-) -> (Result<Report, SyncError>, Opened) {
+    means: &SyncContext,
+) -> (Result<SyncReport, SyncError>, Opened) {
     let result = match work {
-        Work::Sync(trigger, ..) => act::sync(writer, intent, *trigger, means),
+        Work::Sync(trigger, ..) => system::sync_store(writer, intent, *trigger, means),
         Work::Inbox(dropped) => {
             let (path, source) = (&dropped.path, dropped.path.display().to_string());
             let unread = |error| SyncError::Seal(SealError::Read { path: path.clone(), source: error });
             dropped.open().map_err(unread).and_then(|file| {
                 let (file, who) = (Some(&file), means.who.as_str());
-                let handed = Handed { path, file, source: &source, label: None, who, force: means.force };
+                let handed = ImportRequest { path, file, source: &source, label: None, who, force: means.force };
                 import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)
             })
         }
         Work::Import(one, who) => {
             let label = one.label.as_deref().and_then(|label| VersionLabel::new(label).ok());
             let (path, source) = (&one.path, &one.source);
-            let handed = Handed { path, file: None, source, label: label.as_ref(), who, force: means.force };
+            let handed = ImportRequest { path, file: None, source, label: label.as_ref(), who, force: means.force };
             import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)
         }
         Work::Release(_, who) => {
             means.doing.tell("reading the pages of the version that is due");
-            operator::go_on(writer, &|| means.in_force(intent), who, &|| means.is_called_off())
+            operator::activate_due(writer, &|| means.in_force(intent), who, &|| means.is_cancelled())
         }
     };
     let active = writer.store().record().ok().and_then(|record| record.active);
-    let due = active.filter(|&id| result.is_ok() && shown != Some(id) && !writer.store().is_rotten(id));
-    let opened = due.map(|id| (id, open::open_doubted(writer, id, &intent.effort)));
+    let due = active.filter(|&id| result.is_ok() && shown != Some(id) && !writer.store().is_known_damaged(id));
+    let opened = due.map(|id| (id, open::open_suspect(writer, id, &intent.effort)));
     (result, opened)
 }
 
-/// Threads for what is done beside serving, where `sync.threads` says nothing.
+/// Returns the number of background threads if `sync.threads` is not set: half the processors, at least one.
 pub(super) fn half_the_cores() -> usize {
     (cores::count() / 2).max(1)
 }
 
-/// Less important than serving, and on at most so many processors; threads started from here inherit both. Neither can
-/// fail in a way that matters: it only costs politeness.
+/// Lowers the priority of the calling thread and binds it to at most `threads` processors. Threads that it starts
+/// inherit both. Failures are ignored: they only slow down serving.
 pub(super) fn step_back(threads: usize) {
     let me = gettid();
     let nice = getpriority_process(Some(me)).unwrap_or(0);
@@ -174,7 +177,7 @@ pub(super) fn step_back(threads: usize) {
     }
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let mut fewer = CpuSet::new();
-    // The last ones: the first are where interrupts and most other things happen.
+    // The last processors: most interrupts and other threads run on the first ones.
     let mine = (0..CpuSet::MAX_CPU).rev().filter(|&cpu| allowed.is_set(cpu)).take(threads);
     for cpu in mine {
         fewer.set(cpu);

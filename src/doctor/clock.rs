@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use docwharf_base::model::units::{parse_time, show_unix, unix_seconds};
-use docwharf_agent::store::Store;
+use docwharf_agent::store::VersionStore;
 
 use super::Check;
 use super::network::Dated;
@@ -45,7 +45,7 @@ fn off(dated: &Dated) -> (Duration, &'static str) {
 
 /// When the newest version arrived.
 fn newest(root: &Path) -> Option<i64> {
-    let versions = Store::at(root).versions().ok()?;
+    let versions = VersionStore::at(root).versions().ok()?;
     parse_time(&versions.first()?.receipts.last()?.time)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::config::access::{addresses, exposed};
 use crate::config::checked::{Config, SET_A_SOURCE, Sources, nothing_to_serve};
-use docwharf_agent::sync::Bundle;
+use docwharf_agent::sync::BundleLocation;
 
 use super::Check;
 
@@ -44,7 +44,7 @@ pub(super) fn check(sources: &Sources) -> (Option<Config>, Vec<Check>) {
 pub fn doubts(config: &Config) -> Vec<String> {
     let mut doubts = Vec::new();
     let intent = &config.intent;
-    if let Some(Bundle::File(path)) = &intent.bundle
+    if let Some(BundleLocation::File(path)) = &intent.bundle
         && let Err(error) = std::fs::metadata(path)
     {
         doubts.push(format!("staticExport.bundleUrl: cannot read {}: {error}", path.display()));
@@ -59,7 +59,7 @@ pub fn doubts(config: &Config) -> Vec<String> {
             "tls.listen is not set: nothing is served encrypted, unless systemd passes a socket named https".to_owned(),
         );
     }
-    doubts.extend(exposed(&config.settings.door.access, addresses(config)));
+    doubts.extend(exposed(&config.settings.access_control.access, addresses(config)));
     if intent.api.is_some() && intent.each_look && !intent.probes_said {
         doubts.push(
             "each look exports: set sync.probe, or leave out interval and schedule, to export after changes".to_owned(),

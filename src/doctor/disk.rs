@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::checked::Config;
 use docwharf_base::model::units::show_size;
-use docwharf_agent::store::Store;
+use docwharf_agent::store::VersionStore;
 
 use super::Check;
 
@@ -51,7 +51,7 @@ fn count_left(files: u64) -> String {
 /// Free space against `store.minFree`, and against a bundle like the largest that came.
 fn space(root: &Path, free: u64, config: Option<&Config>) -> Check {
     let min_free = config.and_then(|config| config.intent.allowance.min_free).unwrap_or(0);
-    let versions = Store::at(root).versions().unwrap_or_default();
+    let versions = VersionStore::at(root).versions().unwrap_or_default();
     let largest = versions.iter().map(|version| version.bytes).max().unwrap_or(0);
     let found = format!("{} free on the file system of {}", show_size(free), root.display());
     let kept = if min_free == 0 {
@@ -75,7 +75,7 @@ fn space(root: &Path, free: u64, config: Option<&Config>) -> Check {
 
 fn over_most(root: &Path, config: Option<&Config>) -> Option<Check> {
     let most = config?.intent.allowance.max_bytes?;
-    let sizes = Store::at(root).sizes().ok()?;
+    let sizes = VersionStore::at(root).sizes().ok()?;
     let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
     let found = format!("versions take {} of store.maxBytes ({})", show_size(total), show_size(most));
     let advice = "raise store.maxBytes, or take away labels or a hold that are not needed";

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::config::checked::Config;
-use docwharf_agent::sync::key::KeyPlace;
+use docwharf_agent::sync::api_key::KeyPlace;
 
 use super::Check;
 use super::permissions::{Use, walk};
@@ -14,20 +14,20 @@ const NAME: &str = "key";
 
 pub(super) fn check(config: &Config, subject: &Subject) -> Check {
     let Some(api) = &config.intent.api else { return Check::ok(NAME, "not needed: there is no [api]") };
-    let place = api.key.name();
-    if let (KeyPlace::File(path), Some(service)) = (&api.key, subject.service())
+    let place = api.api_key.name();
+    if let (KeyPlace::File(path), Some(service)) = (&api.api_key, subject.service())
         && path.exists()
         && let Some(barrier) = walk(NAME, path, Use::Read, subject)
     {
         return unreadable(path, &barrier.found, service);
     }
-    if let Err(absent) = api.key.read() {
-        return Check::error(NAME, absent.to_string(), advice(&api.key));
+    if let Err(absent) = api.api_key.read() {
+        return Check::error(NAME, absent.to_string(), advice(&api.api_key));
     }
-    let mode = api.key.file().and_then(|path| std::fs::metadata(path).ok());
+    let mode = api.api_key.file().and_then(|path| std::fs::metadata(path).ok());
     let mode =
         mode.map_or_else(String::new, |metadata| format!(", mode {:04o}", metadata.permissions().mode() & 0o7777));
-    if api.key.is_too_open() {
+    if api.api_key.is_too_open() {
         let found = format!("{place} is open to more than owner and group{mode}");
         return Check::warning(NAME, found, "chmod 0640 it, and replace the key if others may have read it");
     }

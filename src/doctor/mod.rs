@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use docwharf_base::chain::OneLine;
 use docwharf_base::secret::Scrubber;
 use crate::config::checked::{Config, Sources};
-use docwharf_agent::sync::Bundle;
+use docwharf_agent::sync::BundleLocation;
 
 use subject::Subject;
 
@@ -124,12 +124,12 @@ fn scrubber(config: Option<&Config>) -> Scrubber {
     let mut scrubber = Scrubber::default();
     let Some(config) = config else { return scrubber };
     if let Some(api) = &config.intent.api {
-        if let Ok(key) = api.key.read() {
+        if let Ok(key) = api.api_key.read() {
             scrubber.hide(&key);
         }
         scrubber.hide_url(&api.base);
     }
-    if let Some(Bundle::Link(url)) = &config.intent.bundle {
+    if let Some(BundleLocation::Link(url)) = &config.intent.bundle {
         scrubber.hide_url(url);
     }
     for probe in &config.intent.probes {

@@ -13,7 +13,7 @@ use crate::config::checked::Config;
 use docwharf_base::net::certificate;
 use docwharf_base::net::client::client;
 use docwharf_base::net::trouble::{Cause, Trouble};
-use docwharf_agent::sync::{ApiSource, Bundle};
+use docwharf_agent::sync::{ApiSource, BundleLocation};
 
 use super::{Check, proxy};
 
@@ -62,7 +62,7 @@ pub(super) fn targets(config: &Config) -> Vec<Target> {
         targets.push(Target { what: What::Api, url: api.base.clone() });
         targets.extend(intent.probes.iter().map(|url| Target { what: What::Probe, url: url.clone() }));
     }
-    if let Some(Bundle::Link(url)) = &intent.bundle {
+    if let Some(BundleLocation::Link(url)) = &intent.bundle {
         targets.push(Target { what: What::Link, url: url.clone() });
     }
     targets
@@ -140,7 +140,7 @@ impl Seen {
 
     async fn ask_api(&mut self, config: &Config, source: &ApiSource, http: &reqwest::Client) {
         // Without a key there is nothing to ask it; that is told already.
-        let Ok(key) = source.key.read() else { return };
+        let Ok(key) = source.api_key.read() else { return };
         let network = &config.intent.network;
         let api = Api::new(http.clone(), source.base.clone(), key, network.call, network.redirects);
         match api.greet().await {

@@ -6,7 +6,7 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 
 use crate::config::checked::{Config, Sources};
-use docwharf_agent::sync::Bundle;
+use docwharf_agent::sync::BundleLocation;
 
 use super::subject::Subject;
 use super::{Check, Verdict, disk};
@@ -68,7 +68,7 @@ fn paths(root: Option<&Path>, sources: &Sources, config: Option<&Config>, subjec
     let Some(config) = config else { return paths };
     let intent = &config.intent;
     paths.extend(config.publish.iter().map(|publish| (publish.directory.clone(), Use::Fill)));
-    let key = intent.api.as_ref().and_then(|api| api.key.file());
+    let key = intent.api.as_ref().and_then(|api| api.api_key.file());
     let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);
     // One that is missing is told of by who reads it.
     paths.extend(pair.filter(|path| path.exists()).map(|path| (path.clone(), Use::Read)));
@@ -77,7 +77,7 @@ fn paths(root: Option<&Path>, sources: &Sources, config: Option<&Config>, subjec
         paths.extend(if file.exists() { Some((file.clone(), Use::Change)) } else { folder.map(|f| (f, Use::Fill)) });
     }
     let bundle = match &intent.bundle {
-        Some(Bundle::File(path)) => Some(path),
+        Some(BundleLocation::File(path)) => Some(path),
         _ => None,
     };
     paths.extend(key.into_iter().chain(&intent.network.ca_file).chain(bundle).map(|path| (path.clone(), Use::Read)));

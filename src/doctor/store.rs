@@ -4,14 +4,14 @@ use std::path::Path;
 
 use docwharf_base::chain::Chain;
 use docwharf_base::model::units::count_noun;
-use docwharf_agent::store::Store;
+use docwharf_agent::store::VersionStore;
 
 use super::{Check, ports};
 
 const NAME: &str = "store";
 
 pub(super) fn check(root: &Path) -> Vec<Check> {
-    let store = Store::at(root);
+    let store = VersionStore::at(root);
     if !root.exists() {
         return vec![Check::ok(
             NAME,

@@ -65,7 +65,7 @@ fn a_crawl_ends_after_its_time_however_slowly_the_site_answers() {
     let (url, server) = drips();
     let dir = folder();
     let how = Crawl { time: Duration::from_secs(2), ..of(&url) };
-    let error = crawl(&how, None, dir.path(), &Watch::default()).expect_err("no copy");
+    let error = crawl(&how, None, dir.path(), &JobContext::default()).expect_err("no copy");
     server.join().expect("its connection has ended");
     assert!(matches!(error, CrawlError::Time { .. }), "{error:?}");
     assert!(error.to_string().contains("ended after 2 s"), "{error}");
@@ -95,7 +95,7 @@ fn addresses_are_bounded_in_bytes_as_well_as_in_number() {
     });
     let dir = folder();
     let how = Crawl { most: 1_000_000, ..of(&server.url("/")) };
-    let error = crawl(&how, None, dir.path(), &Watch::default()).expect_err("no copy");
+    let error = crawl(&how, None, dir.path(), &JobContext::default()).expect_err("no copy");
     assert!(matches!(error, CrawlError::AddressBytes { .. }), "{error:?}");
 }
 
@@ -126,7 +126,7 @@ fn a_long_way_of_guesses_that_turns_out_to_be_needed_is_gone_step_by_step() {
     let into = dir.path().to_owned();
     // A stack that has room for what a crawl does, and none for a frame for each step.
     let thread = std::thread::Builder::new().stack_size(1 << 20);
-    let thread = thread.spawn(move || crawl(&how, None, &into, &Watch::default())).expect("a thread");
+    let thread = thread.spawn(move || crawl(&how, None, &into, &JobContext::default())).expect("a thread");
     let done = thread.join().expect("it does not overflow").expect("a copy");
     assert!(done.pages >= 2, "{done:?}");
     assert!(gate.load(Ordering::SeqCst));

@@ -3,7 +3,7 @@
 //! is, until the source changes.
 
 use docwharf::model::version::VersionId;
-use docwharf::store::record::Record;
+use docwharf::store::record::StoreRecord;
 
 use super::sim::{Actor, Sim};
 
@@ -33,7 +33,7 @@ pub(crate) struct Arrivals {
 }
 
 impl Newest {
-    fn of(record: Option<&Record>) -> Newest {
+    fn of(record: Option<&StoreRecord>) -> Newest {
         record.map_or_else(Newest::default, |record| Newest {
             newest: record.newest,
             offered: record.offered.as_ref().map(|offered| (offered.source.clone(), offered.version)),
@@ -66,7 +66,7 @@ impl Arrivals {
     }
 
     /// The record says so now, for reasons of its own: it was lost, or a power cut has taken back the last one.
-    pub(crate) fn accept(&mut self, record: Option<&Record>) {
+    pub(crate) fn accept(&mut self, record: Option<&StoreRecord>) {
         self.now = Newest::of(record);
     }
 }

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use docwharf::model::version::{VersionLabel, VersionId};
-use docwharf::seal::Meter;
-use docwharf::store::keeper::Keeper;
-use docwharf::sync::agenda::{Agenda, Moment, Rhythm};
-use docwharf::sync::plan::Trigger;
-use docwharf::sync::settle::{Handed, Report, candidates, import, read_record};
-use docwharf::sync::workshop::Workshop;
-use docwharf::sync::{Intent, SyncError, operator, run};
+use docwharf::seal::SealProgress;
+use docwharf::store::operations::StoreOperations;
+use docwharf::sync::scheduler::{SyncScheduler, ClockReading, Rhythm};
+use docwharf::sync::plan::SyncTrigger;
+use docwharf::sync::activation::{ImportRequest, SyncReport, candidates, import, read_record};
+use docwharf::sync::seal_operations::SealOperations;
+use docwharf::sync::{SyncIntent, SyncError, operator, run};
 
 use super::random::Random;
 use super::settings;
@@ -22,7 +22,7 @@ use super::world::Act;
 /// What there is to do.
 #[derive(Debug, Clone)]
 pub(crate) enum Work {
-    Sync(Trigger, bool),
+    Sync(SyncTrigger, bool),
     Import(PathBuf, Option<VersionLabel>, bool),
     Release,
 }
@@ -30,15 +30,15 @@ pub(crate) enum Work {
 /// Work that is done and not yet taken note of.
 pub(crate) struct Done {
     work: Work,
-    result: Result<Report, SyncError>,
+    result: Result<SyncReport, SyncError>,
     opened: Option<(VersionId, Lease)>,
 }
 
 pub(crate) struct Daemon {
     /// What is in force.
-    pub(crate) config: Intent,
+    pub(crate) config: SyncIntent,
     pub(crate) has_key: bool,
-    pub(crate) agenda: Option<Agenda>,
+    pub(crate) agenda: Option<SyncScheduler>,
     pub(crate) force: bool,
     pub(crate) imports: VecDeque<(PathBuf, Option<VersionLabel>, bool)>,
     pub(crate) releases: u32,
@@ -65,7 +65,7 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn agenda(&mut self) -> &mut Agenda {
+    pub(crate) fn agenda(&mut self) -> &mut SyncScheduler {
         self.agenda.as_mut().expect("the process runs")
     }
 
@@ -132,7 +132,7 @@ impl Sim {
         }
         self.check_shown(&record, shown);
         let moment = self.moment();
-        let mut agenda = Agenda::new(moment.at);
+        let mut agenda = SyncScheduler::new(moment.at);
         agenda.take_up(&record, &config.question(), moment);
         self.with(|s| s.daemon.agenda = Some(agenda));
         Ok(())
@@ -182,7 +182,7 @@ impl Sim {
 
     fn work(&self, work: Work) -> Done {
         let (force, gives_way, is_sync) = match &work {
-            Work::Sync(trigger, force) => (*force, *trigger < Trigger::Asked, true),
+            Work::Sync(trigger, force) => (*force, *trigger < SyncTrigger::Asked, true),
             Work::Import(.., force) => (*force, false, false),
             Work::Release => (false, false, false),
         };
@@ -202,10 +202,10 @@ impl Sim {
                 Work::Import(path, label, _) => {
                     let source = path.display().to_string();
                     let handed =
-                        Handed { path, file: None, source: &source, label: label.as_ref(), who: "importer", force };
-                    import(self, &|| self.in_force(), handed, &Meter::default())
+                        ImportRequest { path, file: None, source: &source, label: label.as_ref(), who: "importer", force };
+                    import(self, &|| self.in_force(), handed, &SealProgress::default())
                 }
-                Work::Release => operator::go_on(self, &|| self.in_force(), "somebody", &stop),
+                Work::Release => operator::activate_due(self, &|| self.in_force(), "somebody", &stop),
             };
             // What is to be served is opened before anybody is told.
             let shown = self.with(|s| s.daemon.shown.as_ref().map(|(id, _)| *id));
@@ -231,11 +231,11 @@ impl Sim {
         Done { work, result, opened }
     }
 
-    fn sync(&self, intent: &Intent, trigger: Trigger, force: bool) -> Result<Report, SyncError> {
+    fn sync(&self, intent: &SyncIntent, trigger: SyncTrigger, force: bool) -> Result<SyncReport, SyncError> {
         let mut record = read_record(self)?;
         let (source, known) = (String::new(), Vec::new());
         let mut act = Act { sim: self, intent, who: "docwharf run", force, source, known, furthest: 0, counted: 0 };
-        run::sync(&mut act, &mut record, intent, trigger)
+        run::run_sync(&mut act, &mut record, intent, trigger)
     }
 
     /// The daemon takes note.
@@ -285,7 +285,7 @@ impl Sim {
     }
 
     /// The configuration that counts at this moment.
-    pub(crate) fn in_force(&self) -> Intent {
+    pub(crate) fn in_force(&self) -> SyncIntent {
         self.with(|s| s.daemon.config.clone())
     }
 
@@ -301,7 +301,7 @@ impl Sim {
         }
     }
 
-    pub(crate) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> ClockReading {
         self.moment()
     }
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use docwharf::fetch::Known;
 use docwharf::model::version::VersionId;
-use docwharf::store::record::Record;
-use docwharf::store::{Event, Receipt};
+use docwharf::store::record::StoreRecord;
+use docwharf::store::{HistoryEvent, Receipt};
 
 use super::random::Random;
 
@@ -63,7 +63,7 @@ pub(crate) struct Outside {
 /// What a power cut may take back.
 #[derive(Debug, Clone)]
 enum Unsynced {
-    Record(Box<Option<Record>>),
+    Record(Box<Option<StoreRecord>>),
     Came(VersionId),
     Mended(VersionId),
     Went(VersionId, Version, Vec<Receipt>),
@@ -71,14 +71,14 @@ enum Unsynced {
 
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
-    pub(crate) record: Option<Record>,
+    pub(crate) record: Option<StoreRecord>,
     /// The record's file holds something else.
     pub(crate) garbled: bool,
     /// It has, and what was in it has not yet been looked for elsewhere.
     pub(crate) lost: bool,
     pub(crate) versions: BTreeMap<VersionId, Version>,
     pub(crate) receipts: BTreeMap<VersionId, Vec<Receipt>>,
-    pub(crate) history: Vec<Event>,
+    pub(crate) history: Vec<HistoryEvent>,
     pub(crate) partial: Option<Partial>,
     pub(crate) outside: BTreeMap<PathBuf, Outside>,
     /// Bytes in all, and those that others take.
@@ -106,7 +106,7 @@ impl Disk {
     }
 
     /// The record's new file is in place, but its folder has not been synced.
-    pub(crate) fn put_record(&mut self, record: Record) {
+    pub(crate) fn put_record(&mut self, record: StoreRecord) {
         let before = self.record.replace(record);
         self.unsynced.push(Unsynced::Record(Box::new(before)));
         self.garbled = false;

@@ -6,15 +6,15 @@ use std::path::Path;
 
 use docwharf::bundle::refusal::{BundleFault, BundleRefusal};
 use docwharf::model::version::VersionId;
-use docwharf::seal::{Effort, Meter, SealError};
-use docwharf::store::keeper::Keeper;
-use docwharf::store::record::{Record, Verdict};
-use docwharf::store::space::{Taken, Wanted};
-use docwharf::store::writer::Committed;
-use docwharf::store::{Event, Receipt, StoreError, Stored};
-use docwharf::sync::bring::{Arrival, Occasion};
-use docwharf::sync::workshop::{Proved, Workshop};
-use docwharf::sync::{Intent, SyncError};
+use docwharf::seal::{SealOptions, SealProgress, SealError};
+use docwharf::store::operations::StoreOperations;
+use docwharf::store::record::{StoreRecord, GateVerdict};
+use docwharf::store::space::{VersionSize, SpaceRequest};
+use docwharf::store::writer::CommitOutcome;
+use docwharf::store::{HistoryEvent, Receipt, StoreError, StoredVersion};
+use docwharf::sync::ingest::{IncomingBundle, Occasion};
+use docwharf::sync::seal_operations::{BundleSummary, SealOperations};
+use docwharf::sync::{SyncIntent, SyncError};
 
 use super::arrivals;
 use super::disk::Content;
@@ -55,7 +55,7 @@ impl Sim {
     }
 }
 
-impl Keeper for Sim {
+impl StoreOperations for Sim {
     fn now(&self) -> i64 {
         self.wall()
     }
@@ -64,7 +64,7 @@ impl Keeper for Sim {
         &self.root
     }
 
-    fn record(&self) -> Result<Record, StoreError> {
+    fn record(&self) -> Result<StoreRecord, StoreError> {
         if !self.with(|s| s.in_turn) {
             self.operation(|| "read the record".to_owned());
         }
@@ -81,14 +81,14 @@ impl Keeper for Sim {
         self.with(|s| s.disk.versions.contains_key(&id))
     }
 
-    fn versions(&self) -> Result<Vec<Stored>, StoreError> {
+    fn versions(&self) -> Result<Vec<StoredVersion>, StoreError> {
         self.operation(|| "list versions".to_owned());
         self.with(|s| {
             let mut all: Vec<_> = s.disk.versions.iter().collect();
             all.sort_by_key(|(_, version)| std::cmp::Reverse(version.arrival));
             let stored = |(&id, version): (&VersionId, &super::disk::Version)| {
                 let receipts = s.disk.receipts.get(&id).cloned().unwrap_or_default();
-                Stored { id, bytes: version.content.bytes, receipts }
+                StoredVersion { id, bytes: version.content.bytes, receipts }
             };
             Ok(all.into_iter().map(stored).collect())
         })
@@ -98,7 +98,7 @@ impl Keeper for Sim {
         self.with(|s| s.disk.receipts.get(&id).cloned().unwrap_or_default())
     }
 
-    fn history(&self) -> Result<Vec<Event>, StoreError> {
+    fn history(&self) -> Result<Vec<HistoryEvent>, StoreError> {
         Ok(self.with(|s| s.disk.history.clone()))
     }
 
@@ -106,7 +106,7 @@ impl Keeper for Sim {
         self.with(|s| s.disk.versions.get(&id).is_some_and(|version| version.suspect))
     }
 
-    fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
+    fn sizes_of(&self, versions: &[StoredVersion]) -> Vec<VersionSize> {
         versions.iter().map(|version| (version.id, version.bytes)).collect()
     }
 
@@ -118,7 +118,7 @@ impl Keeper for Sim {
         false // nothing is
     }
 
-    fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
+    fn with_record_lock<T>(&self, work: impl FnOnce() -> T) -> T {
         self.operation(|| "take the turn".to_owned());
         let before = self.with(|s| std::mem::replace(&mut s.in_turn, true));
         assert!(!before, "the turn is not taken twice");
@@ -127,7 +127,7 @@ impl Keeper for Sim {
         result
     }
 
-    fn write(&self, record: &Record) -> Result<(), StoreError> {
+    fn write(&self, record: &StoreRecord) -> Result<(), StoreError> {
         self.operation(|| {
             let short = |id: Option<VersionId>| id.map_or_else(|| "-".to_owned(), |id| id.short());
             let (hold, job) = (record.hold.is_some(), record.job.as_ref().map(|job| &job.id));
@@ -139,7 +139,7 @@ impl Keeper for Sim {
             return Err(self.store_error("write the record", error));
         }
         let bytes = serde_json::to_vec(record).unwrap();
-        let read: Record = serde_json::from_slice(&bytes).unwrap();
+        let read: StoreRecord = serde_json::from_slice(&bytes).unwrap();
         if read != *record {
             self.broken("a record is not what was written");
         }
@@ -166,13 +166,13 @@ impl Keeper for Sim {
         Ok(())
     }
 
-    fn append(&self, event: &Event) {
+    fn append(&self, event: &HistoryEvent) {
         self.operation(|| format!("history: {} {:?}", event.what, event.note));
         let is_told = self.disk_fails(SMALL).is_none();
         if is_told {
             self.with(|s| s.disk.history.push(event.clone()));
         }
-        if event.is_word() {
+        if event.is_hold_decision() {
             // The last word counts: one that was told makes good what was lost before.
             self.with(|s| s.rules.untold = !is_told);
         }
@@ -222,7 +222,7 @@ impl Keeper for Sim {
 }
 
 /// What the model is told of a bundle that has been proved.
-fn arrival_of(arrival: &Arrival<'_>, content: Content) -> arrivals::Arrival {
+fn arrival_of(arrival: &IncomingBundle<'_>, content: Content) -> arrivals::Arrival {
     let (source, id) = (arrival.source.to_owned(), id_of(content));
     match arrival.occasion {
         Occasion::Import => arrivals::Arrival::Import(id),
@@ -236,16 +236,16 @@ pub(crate) struct Aside {
     lease: Option<Lease>,
 }
 
-impl Workshop for Sim {
+impl SealOperations for Sim {
     type Opened = Lease;
     type Stage = Aside;
 
-    fn wanted(&self, arrival: &Arrival<'_>, ours: bool) -> Wanted {
+    fn wanted(&self, arrival: &IncomingBundle<'_>, ours: bool) -> SpaceRequest {
         let size = self.content_at(arrival.path).map_or(0, |content| content.bytes);
-        Wanted { whole: size, more: if ours { 0 } else { size } }
+        SpaceRequest { whole: size, more: if ours { 0 } else { size } }
     }
 
-    fn seal(&self, arrival: &Arrival<'_>, _: &Effort, _: &Meter) -> Result<(Proved, Aside), SyncError> {
+    fn seal(&self, arrival: &IncomingBundle<'_>, _: &SealOptions, _: &SealProgress) -> Result<(BundleSummary, Aside), SyncError> {
         self.operation(|| format!("prove {}", arrival.title));
         self.pass(std::time::Duration::from_millis(1 + self.below(3000)));
         let refused = |fault| {
@@ -263,16 +263,16 @@ impl Workshop for Sim {
         self.with(|s| s.rules.arrivals.prove(Some(arrival_of(arrival, content))));
         let archive = Some((archive_of(content), content.bytes));
         let (id, pages, bytes) = (id_of(content), content.pages, content.bytes);
-        let proved = Proved { id, kind: "zip", archive, pages, bytes, warnings: Vec::new() };
+        let proved = BundleSummary { id, kind: "zip", archive, pages, bytes, warnings: Vec::new() };
         Ok((proved, Aside { content, lease: None }))
     }
 
-    fn commit(&self, aside: &mut Aside, _: &[VersionId], _: &Effort) -> Result<Committed, SyncError> {
+    fn commit(&self, aside: &mut Aside, _: &[VersionId], _: &SealOptions) -> Result<CommitOutcome, SyncError> {
         let id = id_of(aside.content);
         self.operation(|| format!("commit {}", id.short()));
         aside.lease = Some(self.lease(id));
         if self.has(id) && !self.is_rotten(id) {
-            return Ok(Committed::Known);
+            return Ok(CommitOutcome::Known);
         }
         if let Some(error) = self.disk_fails(0) {
             return Err(self.store_error("move into place", error).into());
@@ -290,10 +290,10 @@ impl Workshop for Sim {
             self.crash();
         }
         self.with(|s| s.disk.sync_versions());
-        Ok(if is_there { Committed::Mended } else { Committed::New })
+        Ok(if is_there { CommitOutcome::Mended } else { CommitOutcome::New })
     }
 
-    fn open(&self, id: VersionId, _: &Effort) -> Result<Lease, SyncError> {
+    fn open(&self, id: VersionId, _: &SealOptions) -> Result<Lease, SyncError> {
         self.operation(|| format!("open {}", id.short()));
         if !self.has(id) {
             return Err(SyncError::Open { id, source: io::ErrorKind::NotFound.into() });
@@ -310,12 +310,12 @@ impl Workshop for Sim {
 
     fn judge(
         &self,
-        intent: &Intent,
+        intent: &SyncIntent,
         id: VersionId,
         active: Option<VersionId>,
-        _: Option<&Verdict>,
+        _: Option<&GateVerdict>,
         stop: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Verdict, SyncError> {
+    ) -> Result<GateVerdict, SyncError> {
         let _version = self.open(id, &intent.effort)?;
         for _ in 0..=self.below(3) {
             self.operation(|| format!("the gate reads {}", id.short()));
@@ -329,6 +329,6 @@ impl Workshop for Sim {
         let refused = (pages < least).then(|| format!("minPages: {pages}"));
         let time = docwharf::model::units::show_unix(self.wall());
         let (rules, addresses) = (intent.gate.rules(), String::new());
-        Ok(Verdict { version: id, against: active, rules, refused, time, addresses, links: BTreeMap::new() })
+        Ok(GateVerdict { version: id, against: active, rules, refused, time, addresses, links: BTreeMap::new() })
     }
 }

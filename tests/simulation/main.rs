@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use docwharf::model::version::VersionLabel;
-use docwharf::sync::{ApiSource, Bundle, Intent};
+use docwharf::sync::{ApiSource, BundleLocation, SyncIntent};
 
 use daemon::Ended;
 use disk::{Content, Outside};
@@ -170,7 +170,7 @@ fn mend(sim: &Sim) -> Result<(), String> {
 }
 
 /// New content where the configuration looks for it.
-fn publish(sim: &Sim, config: &Intent) -> Content {
+fn publish(sim: &Sim, config: &SyncIntent) -> Content {
     let modified = sim.with(|s| s.elapsed).as_nanos() as i64;
     sim.with(|s| {
         let content = s.upstream.write(&mut s.random, false);
@@ -187,14 +187,14 @@ fn publish(sim: &Sim, config: &Intent) -> Content {
         s.disk.outside.insert(PathBuf::from(settings::FILE), Outside { content: by_hand, modified });
         match (&config.api, &config.bundle) {
             // Under a pin the first bundle with that label is it.
-            (Some(_), Some(Bundle::Link(_) | Bundle::File(_))) if pin_wants_bundle(config, s) => by_hand,
+            (Some(_), Some(BundleLocation::Link(_) | BundleLocation::File(_))) if pin_wants_bundle(config, s) => by_hand,
             _ => content,
         }
     })
 }
 
 /// With both sources the bundle is for an empty store.
-fn pin_wants_bundle(config: &Intent, state: &sim::State) -> bool {
+fn pin_wants_bundle(config: &SyncIntent, state: &sim::State) -> bool {
     config.pin.is_some() && state.disk.versions.is_empty()
 }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use docwharf::model::version::{VersionLabel, VersionId};
 use docwharf::net::trouble::{Cause, Trouble};
-use docwharf::store::keeper::Keeper;
-use docwharf::sync::agenda::Rhythm;
+use docwharf::store::operations::StoreOperations;
+use docwharf::sync::scheduler::Rhythm;
 use docwharf::sync::operator;
-use docwharf::sync::plan::Trigger;
-use docwharf::sync::settle::read_record;
+use docwharf::sync::plan::SyncTrigger;
+use docwharf::sync::activation::read_record;
 use docwharf::sync::{ApiSource, SyncError};
 
 use super::disk::Outside;
@@ -86,8 +86,8 @@ impl Sim {
             40..=46 => self.configure(None),
             47..=50 => self.hang_up(),
             51..=53 => self.exchange_key(),
-            54..=58 => self.ask(Trigger::Asked),
-            59..=60 => self.ask(Trigger::Refresh),
+            54..=58 => self.ask(SyncTrigger::Asked),
+            59..=60 => self.ask(SyncTrigger::Refresh),
             61..=64 => self.hand_in(),
             65 => self.rot(),
             n => self.order(n),
@@ -121,10 +121,10 @@ impl Sim {
             let hostile = s.random.happens(0.2);
             let content = s.upstream.write_or_go_back(&mut s.random, s.disk.active(), hostile);
             s.disk.outside.insert(PathBuf::from(settings::FILE), Outside { content, modified });
-            if matches!(s.daemon.config.bundle, Some(docwharf::sync::Bundle::File(_))) {
+            if matches!(s.daemon.config.bundle, Some(docwharf::sync::BundleLocation::File(_))) {
                 s.rules.excuse();
                 if let Some(agenda) = &mut s.daemon.agenda {
-                    agenda.wake(Trigger::Interval);
+                    agenda.wake(SyncTrigger::Interval);
                 }
             }
         });
@@ -149,7 +149,7 @@ impl Sim {
             }
             s.rules.excuse();
             if let Some(agenda) = &mut s.daemon.agenda {
-                agenda.wake(Trigger::Interval);
+                agenda.wake(SyncTrigger::Interval);
             }
             s.daemon.shown.as_ref().is_some_and(|(shown, _)| *shown == id)
         });
@@ -206,7 +206,7 @@ impl Sim {
     }
 
     /// Another configuration is in force.
-    pub(crate) fn configure(&self, config: Option<docwharf::sync::Intent>) {
+    pub(crate) fn configure(&self, config: Option<docwharf::sync::SyncIntent>) {
         let config = config.unwrap_or_else(|| self.with(|s| settings::any(&mut s.random)));
         self.tell(|| {
             format!(
@@ -236,7 +236,7 @@ impl Sim {
     fn hang_up(&self) {
         self.tell(|| "~~~ a hook".to_owned());
         self.with(|s| {
-            s.daemon.agenda().asked(Trigger::Hook);
+            s.daemon.agenda().asked(SyncTrigger::Hook);
             s.rules.excuse();
         });
     }
@@ -254,7 +254,7 @@ impl Sim {
         }
     }
 
-    fn ask(&self, trigger: Trigger) {
+    fn ask(&self, trigger: SyncTrigger) {
         self.tell(|| format!("~~~ somebody types sync: {trigger:?}"));
         self.give_way(false);
         let force = self.happens(0.1);
@@ -306,7 +306,7 @@ impl Sim {
                 let config = self.with(|s| s.daemon.config.clone());
                 let result = self.acting(Actor::Operator, || operator::activate(self, &name, "somebody", &config));
                 let chosen = result.as_ref().ok().map(|(id, _)| *id);
-                let manual = config.activation == docwharf::sync::Activation::Manual;
+                let manual = config.activation == docwharf::sync::ActivationMode::Manual;
                 allowed = [Will::Held(chosen)].into_iter().chain(manual.then_some(Will::Free)).collect();
                 self.chosen(result)
             }
@@ -355,7 +355,7 @@ impl Sim {
             Ok(())
         });
         let result = ended.and_then(|()| {
-            self.acting(Actor::Releasing, || match operator::go_on(self, &|| intent.clone(), "somebody", &|| true) {
+            self.acting(Actor::Releasing, || match operator::activate_due(self, &|| intent.clone(), "somebody", &|| true) {
                 Err(SyncError::Interrupted) => Ok(true),
                 result => result.map(|_| false),
             })
@@ -365,7 +365,7 @@ impl Sim {
             self.with(|s| s.daemon.releases += 1);
         }
         self.with(|s| {
-            s.daemon.agenda().wake(Trigger::Changed);
+            s.daemon.agenda().wake(SyncTrigger::Changed);
             s.rules.excuse();
         });
         result.map(drop)

@@ -7,9 +7,9 @@ use std::time::Duration;
 use docwharf::base::backoff;
 use docwharf::model::version::{VersionLabel, VersionId};
 use docwharf::net::trouble::{Cause, Trouble};
-use docwharf::store::record::Record;
-use docwharf::sync::settle::Report;
-use docwharf::sync::{Activation, SyncError};
+use docwharf::store::record::StoreRecord;
+use docwharf::sync::activation::SyncReport;
+use docwharf::sync::{ActivationMode, SyncError};
 
 use super::arrivals::Arrivals;
 use super::disk::Content;
@@ -86,11 +86,11 @@ impl Rules {
     }
 
     /// How a sync has ended.
-    pub(crate) fn ended(&mut self, result: &Result<Report, SyncError>, now: Duration, interval: Duration) {
+    pub(crate) fn ended(&mut self, result: &Result<SyncReport, SyncError>, now: Duration, interval: Duration) {
         // Until one goes well: what was written down later counts from what was written down before.
         self.unrecorded |= self.write_failed;
         match result {
-            Ok(Report { too_early: Some(_), .. }) | Err(SyncError::Interrupted) => {}
+            Ok(SyncReport { too_early: Some(_), .. }) | Err(SyncError::Interrupted) => {}
             Ok(_) => (self.failures, self.unrecorded) = (0, self.write_failed),
             Err(error) => {
                 self.failures += 1;
@@ -107,14 +107,14 @@ impl Rules {
 impl State {
     fn known_jobs(&self) -> Vec<String> {
         let jobs =
-            |record: &Record| record.job.iter().chain(&record.jobs_elsewhere).map(|job| job.id.clone()).collect();
+            |record: &StoreRecord| record.job.iter().chain(&record.jobs_elsewhere).map(|job| job.id.clone()).collect();
         self.disk.record.as_ref().map_or_else(Vec::new, jobs)
     }
 
     /// A version that `after` names, that `before` does not, and that is not there yet: if the machine stopped now, it would
     /// be named for nothing.
-    fn named_too_early(&self, before: &Record, after: &Record) -> Option<VersionId> {
-        let named = |record: &Record| -> Vec<VersionId> {
+    fn named_too_early(&self, before: &StoreRecord, after: &StoreRecord) -> Option<VersionId> {
+        let named = |record: &StoreRecord| -> Vec<VersionId> {
             record.newest.into_iter().chain(record.labels.values().map(|label| label.version)).collect()
         };
         let before = named(before);
@@ -131,14 +131,14 @@ impl State {
 }
 
 /// What a person decides leaves what has arrived as it is.
-fn wrong_by_an_order(before: &Record, after: &Record) -> Option<String> {
-    let arrived = |record: &Record| (record.newest, record.offered.clone(), record.labels.clone());
+fn wrong_by_an_order(before: &StoreRecord, after: &StoreRecord) -> Option<String> {
+    let arrived = |record: &StoreRecord| (record.newest, record.offered.clone(), record.labels.clone());
     (arrived(before) != arrived(after)).then(|| "an order has changed what is newest, or a label".to_owned())
 }
 
 /// Without work and without a person nothing becomes active, held or newest.
-fn wrong_by_itself(before: &Record, after: &Record) -> Option<String> {
-    let decided = |record: &Record| (record.active, record.previous, record.hold.clone());
+fn wrong_by_itself(before: &StoreRecord, after: &StoreRecord) -> Option<String> {
+    let decided = |record: &StoreRecord| (record.active, record.previous, record.hold.clone());
     let wrong =
         (decided(before) != decided(after)).then(|| "the daemon by itself has changed what is active".to_owned());
     wrong.or_else(|| wrong_by_an_order(before, after))
@@ -197,7 +197,7 @@ impl Sim {
 
     /// After a sync that began at this moment: what it gave up has had its time, the wall's clock telling only how old a job
     /// was that had been started before.
-    pub(crate) fn check_given_up(&self, result: &Result<Report, SyncError>, began: Duration) {
+    pub(crate) fn check_given_up(&self, result: &Result<SyncReport, SyncError>, began: Duration) {
         let Err(SyncError::JobTimeout { id, after, .. }) = result else { return };
         let age = self.with(|s| {
             let job = &s.upstream.jobs[s.upstream.job(id)?];
@@ -235,7 +235,7 @@ impl Sim {
     }
 
     /// Before a record replaces the one on disk.
-    pub(crate) fn check_write(&self, after: &Record) {
+    pub(crate) fn check_write(&self, after: &StoreRecord) {
         let wrong = self.with(|s| {
             let before = s.disk.record.clone().unwrap_or_default();
             if s.disk.garbled {
@@ -278,7 +278,7 @@ impl Sim {
                     "what becomes active is not what the pin in force names, nor newest without one".to_owned(),
                 );
             }
-            if config.activation == Activation::Manual {
+            if config.activation == ActivationMode::Manual {
                 return Some("what only a person may make active becomes so by itself".to_owned());
             }
             let pages = s.disk.versions.get(&id).map_or(0, |version| version.content.pages);
@@ -352,10 +352,10 @@ impl Sim {
 
     /// After a start that shows this version: what a gate or manual activation may have kept back is never fallen back
     /// to.
-    pub(crate) fn check_shown(&self, record: &Record, shown: Option<VersionId>) {
+    pub(crate) fn check_shown(&self, record: &StoreRecord, shown: Option<VersionId>) {
         let is_guarded = self.with(|s| {
             let config = &s.daemon.config;
-            config.activation == Activation::Manual || !config.gate.is_off()
+            config.activation == ActivationMode::Manual || !config.gate.is_off()
         });
         if is_guarded && shown.is_some() && ![record.active, record.previous].contains(&shown) {
             self.broken("what may have been kept back is served at a start");

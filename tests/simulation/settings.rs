@@ -6,10 +6,10 @@ use std::time::Duration;
 use docwharf::api::preview::StatusPath;
 use docwharf::base::secret::{SafeUrl, Secret};
 use docwharf::model::version::VersionLabel;
-use docwharf::store::space::Allowance;
-use docwharf::sync::gate::Gate;
-use docwharf::sync::key::KeyPlace;
-use docwharf::sync::{Activation, ApiSource, Bundle, Intent};
+use docwharf::store::space::SpaceLimits;
+use docwharf::sync::gate::GateRules;
+use docwharf::sync::api_key::KeyPlace;
+use docwharf::sync::{ActivationMode, ApiSource, BundleLocation, SyncIntent};
 
 use super::random::Random;
 
@@ -26,26 +26,26 @@ fn api(domain: &str) -> ApiSource {
         domain: domain.to_owned(),
         project: None,
         status_path: StatusPath::default(),
-        key: KeyPlace::Given(Secret::new("key".to_owned())),
+        api_key: KeyPlace::Given(Secret::new("key".to_owned())),
     }
 }
 
 /// What may be configured.
-pub(crate) fn any(random: &mut Random) -> Intent {
+pub(crate) fn any(random: &mut Random) -> SyncIntent {
     let minutes = Duration::from_mins;
     let kind = random.below(20);
     let with_api = kind < 15;
     let bundle = match kind {
         0..=11 => None,
-        12 | 13 | 15..=17 => Some(Bundle::Link(url("https://files.test/bundle.zip?sig=secret"))),
-        _ => Some(Bundle::File(PathBuf::from(FILE))),
+        12 | 13 | 15..=17 => Some(BundleLocation::Link(url("https://files.test/bundle.zip?sig=secret"))),
+        _ => Some(BundleLocation::File(PathBuf::from(FILE))),
     };
     let api = with_api.then(|| api(random.pick(&["a.test", "a.test", "a.test", "b.test"])));
     let domain = api.as_ref().map_or_else(String::new, |api| api.domain.clone());
     let each_look = random.happens(0.3);
     let probes = if each_look { Vec::new() } else { vec![url(&format!("https://{domain}.test/sitemap.xml"))] };
     let pin = random.happens(0.35).then(|| VersionLabel::new(random.pick(&["one", "two"])).expect("a label"));
-    Intent {
+    SyncIntent {
         enabled: random.happens(0.93),
         bundle,
         api,
@@ -55,24 +55,24 @@ pub(crate) fn any(random: &mut Random) -> Intent {
         interval: random.pick(&[minutes(1), minutes(15), minutes(15), minutes(24 * 60)]),
         max_age: random.pick(&[minutes(60), minutes(24 * 60)]),
         job_timeout: random.pick(&[minutes(5), minutes(30), minutes(30)]),
-        allowance: Allowance {
+        allowance: SpaceLimits {
             keep: random.below(4) as usize,
             max_bytes: random.happens(0.2).then_some(40_000_000),
             min_free: random.happens(0.2).then_some(20_000_000),
         },
-        gate: Gate { min_pages: random.happens(0.2).then_some(8), ..Gate::default() },
-        activation: if random.happens(0.1) { Activation::Manual } else { Activation::Auto },
-        ..Intent::default()
+        gate: GateRules { min_pages: random.happens(0.2).then_some(8), ..GateRules::default() },
+        activation: if random.happens(0.1) { ActivationMode::Manual } else { ActivationMode::Auto },
+        ..SyncIntent::default()
     }
 }
 
 /// The same, but such that nothing stands in the way of what is newest.
-pub(crate) fn open(config: &Intent) -> Intent {
-    Intent {
+pub(crate) fn open(config: &SyncIntent) -> SyncIntent {
+    SyncIntent {
         enabled: true,
-        gate: Gate::default(),
-        activation: Activation::Auto,
-        allowance: Allowance { keep: 2, max_bytes: None, min_free: None },
+        gate: GateRules::default(),
+        activation: ActivationMode::Auto,
+        allowance: SpaceLimits { keep: 2, max_bytes: None, min_free: None },
         ..config.clone()
     }
 }

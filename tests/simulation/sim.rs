@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use docwharf::model::digest::Digest;
 use docwharf::model::version::VersionId;
-use docwharf::sync::Intent;
-use docwharf::sync::agenda::Moment;
+use docwharf::sync::SyncIntent;
+use docwharf::sync::scheduler::ClockReading;
 use tokio::time::Instant;
 
 use super::daemon::Daemon;
@@ -87,7 +87,7 @@ pub(crate) struct State {
     pub(crate) weather: Vec<Weather>,
     pub(crate) actor: Actor,
     /// The intent that the work under way was started with.
-    pub(crate) intent: Intent,
+    pub(crate) intent: SyncIntent,
     /// How deep in one another operator and work are; nobody meddles while the record is somebody's turn.
     pub(crate) depth: u32,
     pub(crate) in_turn: bool,
@@ -178,9 +178,9 @@ impl Sim {
         self.with(|s| NOON + s.elapsed.as_secs().cast_signed() + s.skew)
     }
 
-    pub(crate) fn moment(&self) -> Moment {
+    pub(crate) fn moment(&self) -> ClockReading {
         let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(self.wall().cast_unsigned());
-        Moment { at: self.base + self.with(|s| s.elapsed), wall }
+        ClockReading { at: self.base + self.with(|s| s.elapsed), wall }
     }
 
     /// When this is, counted as `elapsed` is.

@@ -10,17 +10,17 @@ use docwharf::fetch::{Arrived, Fetched, Known};
 use docwharf::model::digest::Digest;
 use docwharf::model::version::{VersionLabel, VersionId};
 use docwharf::net::trouble::{Cause, Trouble};
-use docwharf::seal::Meter;
-use docwharf::store::keeper::Keeper;
-use docwharf::store::record::{Probe, Record};
-use docwharf::store::space::Wanted;
-use docwharf::sync::bring::{Arrival, Brought, bring, find_again};
-use docwharf::sync::decide::Asker;
-use docwharf::sync::known::known;
-use docwharf::sync::plan::Seen;
-use docwharf::sync::settle::{Report, settle};
-use docwharf::sync::world::{Asked, KnownBundle, World};
-use docwharf::sync::{Intent, SyncError, room};
+use docwharf::seal::SealProgress;
+use docwharf::store::operations::StoreOperations;
+use docwharf::store::record::{ProbeResult, StoreRecord};
+use docwharf::store::space::SpaceRequest;
+use docwharf::sync::ingest::{IncomingBundle, IngestedBundle, ingest_bundle, note_offered_again};
+use docwharf::sync::activation_decision::ActivationRequest;
+use docwharf::sync::known_bundles::known;
+use docwharf::sync::plan::BundleFileState;
+use docwharf::sync::activation::{SyncReport, activate_and_prune};
+use docwharf::sync::environment::{CallResult, KnownBundle, SyncEnvironment};
+use docwharf::sync::{SyncIntent, SyncError, disk_space};
 
 use super::disk::{Content, Partial};
 use super::rules::Host;
@@ -34,7 +34,7 @@ const MIB: u64 = 1024 * 1024;
 /// One sync on the simulated machine.
 pub(crate) struct Act<'a> {
     pub(crate) sim: &'a Sim,
-    pub(crate) intent: &'a Intent,
+    pub(crate) intent: &'a SyncIntent,
     pub(crate) who: &'a str,
     pub(crate) force: bool,
     pub(crate) source: String,
@@ -64,7 +64,7 @@ impl Act<'_> {
     }
 
     /// Its answer arrives, or trouble does.
-    fn arrive<T>(&self, host: Host, answer: Result<T, Trouble>) -> Asked<T> {
+    fn arrive<T>(&self, host: Host, answer: Result<T, Trouble>) -> CallResult<T> {
         self.sim.operation(|| match &answer {
             Ok(_) => "    an answer".to_owned(),
             Err(trouble) => format!("    {trouble} ({:?})", trouble.cause),
@@ -80,8 +80,8 @@ impl Act<'_> {
         self.intent.api.as_ref().map_or_else(String::new, docwharf::sync::ApiSource::name)
     }
 
-    fn room(&self, record: &Record, wanted: Wanted) -> Result<(), SyncError> {
-        Ok(room::make(self.sim, record, self.intent, wanted, self.who)?)
+    fn room(&self, record: &StoreRecord, wanted: SpaceRequest) -> Result<(), SyncError> {
+        Ok(disk_space::reserve_space(self.sim, record, self.intent, wanted, self.who)?)
     }
 
     /// What a link leads to now.
@@ -98,7 +98,7 @@ impl Act<'_> {
     }
 
     /// Takes what comes of a bundle.
-    fn receive(&mut self, record: &Record, content: Content) -> Result<Result<Fetched, Trouble>, SyncError> {
+    fn receive(&mut self, record: &StoreRecord, content: Content) -> Result<Result<Fetched, Trouble>, SyncError> {
         let sim = self.sim;
         let validator = format!("\"{}\"", content.n);
         let bytes = content.bytes;
@@ -110,7 +110,7 @@ impl Act<'_> {
             let fresh = Partial { source, known, content, received: 0, resumed: false, damaged: false };
             s.disk.partial.insert(partial.unwrap_or(fresh)).received
         });
-        self.room(record, Wanted { whole: bytes, more: bytes - here })?;
+        self.room(record, SpaceRequest { whole: bytes, more: bytes - here })?;
         let left = bytes - here;
         let cut = sim.happens(sim.with(|s| s.faults.call * 3.0));
         let comes = if cut { sim.below(left + 1) } else { left };
@@ -136,7 +136,7 @@ impl Act<'_> {
     }
 }
 
-impl World for Act<'_> {
+impl SyncEnvironment for Act<'_> {
     fn now(&mut self) -> i64 {
         self.sim.wall()
     }
@@ -164,12 +164,12 @@ impl World for Act<'_> {
         self.sim.tell(|| format!("    {what}"));
     }
 
-    fn save(&mut self, record: &mut Record) -> Result<(), SyncError> {
+    fn save(&mut self, record: &mut StoreRecord) -> Result<(), SyncError> {
         Ok(self.sim.save(record)?)
     }
 
     fn note(&mut self, what: &str, version: Option<VersionId>, note: Option<String>) {
-        Keeper::note(self.sim, self.who, what, version, note);
+        StoreOperations::note(self.sim, self.who, what, version, note);
     }
 
     fn has(&self, id: VersionId) -> bool {
@@ -180,7 +180,7 @@ impl World for Act<'_> {
         Ok(self.sim.versions()?.is_empty())
     }
 
-    fn see(&mut self, path: &Path) -> Result<Seen, SyncError> {
+    fn bundle_file_state(&mut self, path: &Path) -> Result<BundleFileState, SyncError> {
         self.sim.operation(|| format!("see {}", path.display()));
         let outside = self.sim.with(|s| s.disk.outside.get(path).cloned());
         let missing = || SyncError::Missing { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() };
@@ -189,7 +189,7 @@ impl World for Act<'_> {
         if !outside.content.hostile {
             self.sim.sees(&source, id_of(outside.content));
         }
-        Ok(Seen { source, size, modified: outside.modified })
+        Ok(BundleFileState { source, size, modified: outside.modified })
     }
 
     fn digest(&mut self, path: &Path) -> Result<Digest, SyncError> {
@@ -202,7 +202,7 @@ impl World for Act<'_> {
         Ok(archive_of(content.ok_or_else(missing)?))
     }
 
-    fn probe(&mut self, url: &SafeUrl, before: Option<&Probe>) -> Asked<Option<Probe>> {
+    fn probe(&mut self, url: &SafeUrl, before: Option<&ProbeResult>) -> CallResult<Option<ProbeResult>> {
         let trouble = self.call(Host::Docs, || format!("GET {url}"))?;
         let (source, pin) = (self.api(), self.intent.pin.as_ref().map(VersionLabel::as_str));
         let answer = if let Some(trouble) = trouble {
@@ -211,7 +211,7 @@ impl World for Act<'_> {
             let content = self.sim.with(|s| s.upstream.of(&source, pin, &mut s.random));
             let sha256 = Digest::of(&content.n.to_be_bytes()).hex();
             let same = before.is_some_and(|before| before.sha256 == sha256);
-            Ok((!same).then_some(Probe { sha256, etag: None, last_modified: None }))
+            Ok((!same).then_some(ProbeResult { sha256, etag: None, last_modified: None }))
         };
         self.arrive(Host::Docs, answer)
     }
@@ -222,7 +222,7 @@ impl World for Act<'_> {
         if self.sim.with(|s| s.daemon.has_key) { Ok(()) } else { Err(SyncError::Absent("no API key".to_owned())) }
     }
 
-    fn start_job(&mut self) -> Asked<String> {
+    fn start_job(&mut self) -> CallResult<String> {
         let trouble = self.call(Host::Api, || "POST jobs".to_owned())?;
         let (source, pin) = (self.api(), self.intent.pin.as_ref().map(VersionLabel::as_str));
         self.sim.check_start(&source);
@@ -251,7 +251,7 @@ impl World for Act<'_> {
         }))
     }
 
-    fn poll(&mut self, id: &str) -> Asked<Job> {
+    fn poll(&mut self, id: &str) -> CallResult<Job> {
         let trouble = self.call(Host::Api, || format!("GET {id}"))?;
         let state = self.sim.with(|s| s.upstream.job(id).map(|job| s.upstream.jobs[job].state(s.elapsed)));
         let answer = match (trouble, state) {
@@ -270,7 +270,7 @@ impl World for Act<'_> {
         self.arrive(Host::Api, answer)
     }
 
-    fn link(&mut self, id: &str) -> Asked<Link> {
+    fn link(&mut self, id: &str) -> CallResult<Link> {
         let trouble = self.call(Host::Api, || format!("POST {id}/bundle"))?;
         let answer = match trouble {
             Some(trouble) => Err(trouble),
@@ -288,11 +288,11 @@ impl World for Act<'_> {
         self.arrive(Host::Api, answer)
     }
 
-    fn known(&self, record: &Record, source: &str) -> Vec<KnownBundle> {
+    fn known(&self, record: &StoreRecord, source: &str) -> Vec<KnownBundle> {
         known(self.sim, record, source, self.intent.sha256)
     }
 
-    fn want(&mut self, source: &str, known: Vec<Known>) -> Result<(), SyncError> {
+    fn begin_download(&mut self, source: &str, known: Vec<Known>) -> Result<(), SyncError> {
         self.sim.operation(|| format!("want the bundle of {source}"));
         let received = self.sim.with(|s| {
             s.disk.partial = s.disk.partial.take().filter(|partial| partial.source == source);
@@ -303,12 +303,12 @@ impl World for Act<'_> {
         Ok(())
     }
 
-    fn reserve(&mut self, record: &Record, size: u64) -> Result<(), SyncError> {
+    fn reserve(&mut self, record: &StoreRecord, size: u64) -> Result<(), SyncError> {
         let here = self.sim.with(|s| s.disk.partial.as_ref().map_or(0, |partial| partial.received));
-        self.room(record, Wanted { whole: size, more: size.saturating_sub(here) })
+        self.room(record, SpaceRequest { whole: size, more: size.saturating_sub(here) })
     }
 
-    fn fetch(&mut self, record: &Record, url: &SafeUrl) -> Asked<Fetched> {
+    fn fetch(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<Fetched> {
         let host = if url.host() == "storage.test" { Host::Storage } else { Host::Files };
         let trouble = self.call(host, || format!("GET {url}"))?;
         let content = match trouble {
@@ -350,24 +350,24 @@ impl World for Act<'_> {
         Ok(None)
     }
 
-    fn bring(&mut self, record: &mut Record, arrival: &Arrival<'_>, ours: bool) -> Result<Brought, SyncError> {
-        bring(self.sim, record, self.intent, arrival, ours, self.who, &Meter::default())
+    fn bring(&mut self, record: &mut StoreRecord, arrival: &IncomingBundle<'_>, ours: bool) -> Result<IngestedBundle, SyncError> {
+        ingest_bundle(self.sim, record, self.intent, arrival, ours, self.who, &SealProgress::default())
     }
 
-    fn find_again(&mut self, record: &mut Record, source: &str, id: VersionId) -> Result<(), SyncError> {
-        Ok(find_again(self.sim, record, source, id, self.who)?)
+    fn find_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError> {
+        Ok(note_offered_again(self.sim, record, source, id, self.who)?)
     }
 
     fn settle(
         &mut self,
-        record: &mut Record,
+        record: &mut StoreRecord,
         found: Option<VersionId>,
-        brought: Option<Brought>,
-    ) -> Result<Report, SyncError> {
+        brought: Option<IngestedBundle>,
+    ) -> Result<SyncReport, SyncError> {
         let flag = std::sync::Arc::clone(&self.sim.stop);
         let stop = move || flag.load(Ordering::Relaxed);
         let in_force = || self.sim.in_force();
-        let asker = Asker { who: self.who, force: self.force, stop: &stop, in_force: &in_force };
-        settle(self.sim, record, asker, found, brought)
+        let asker = ActivationRequest { who: self.who, force: self.force, stop: &stop, in_force: &in_force };
+        activate_and_prune(self.sim, record, asker, found, brought)
     }
 }

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use docwharf::model::limits::BundleLimits;
-use docwharf::seal::{Effort, Meter, verify};
+use docwharf::seal::{SealOptions, SealProgress, verify};
 use serde_json::Value;
 
 use crate::support::{Ended, docwharf, end, folder, tar, zip};
@@ -158,8 +158,8 @@ pub fn judge_within(what: &str, file: &Path, archive: &[u8], limits: BundleLimit
 /// The same for a file or folder that is there.
 #[track_caller]
 pub fn judge_path(what: &str, path: &Path, limits: BundleLimits) -> Result<String, String> {
-    let effort = Effort { threads: 1, ..Effort::new(limits) };
-    let judged = std::panic::catch_unwind(|| verify(path, &effort, &Meter::default()));
+    let effort = SealOptions { threads: 1, ..SealOptions::new(limits) };
+    let judged = std::panic::catch_unwind(|| verify(path, &effort, &SealProgress::default()));
     match judged.unwrap_or_else(|_| panic!("{what}: a panic is no verdict")) {
         Ok(proven) => Ok(proven.id.to_string()),
         Err(error) => {

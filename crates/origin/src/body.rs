@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use docwharf_serve::body::Chunk;
+use docwharf_serve::body::BodyChunk;
 
 /// The number of bytes read at a time; a download holds no more than this in memory.
 const PIECE: u64 = 256 * 1024;
@@ -88,10 +88,10 @@ impl Reading {
 }
 
 impl http_body::Body for Body {
-    type Data = Chunk;
+    type Data = BodyChunk;
     type Error = io::Error;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Chunk>>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<BodyChunk>>>> {
         match self.get_mut() {
             Body::Text(text) if text.is_empty() => Poll::Ready(None),
             Body::Text(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text).into())))),

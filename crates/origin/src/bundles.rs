@@ -8,13 +8,13 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use docwharf_base::chain::Chain;
-use docwharf_serve::conditional::{self, Dated, Verdict};
-use docwharf_serve::range::{self, Part};
+use docwharf_serve::conditional::{self, ContentDates, PreconditionOutcome};
+use docwharf_serve::byte_range::{self, RequestedRange};
 
 use super::Origin;
 use super::answers::set;
 use super::body::Body;
-use super::exports::{Archive, Bundle};
+use super::exports::{BundleFile, BundleLookup};
 use super::links::Denied;
 
 /// Answers GET and HEAD of a link. The arguments are the last two components of its path, and its query.
@@ -41,7 +41,7 @@ pub(super) fn answer(
         }
     }
     match origin.exports.bundle(job, None) {
-        Ok(Bundle::There(archive)) if archive.name() == name => download(&archive, headers),
+        Ok(BundleLookup::Found(archive)) if archive.name() == name => download(&archive, headers),
         Err(error) => {
             tracing::error!("cannot look up the bundle of job {job}: {}", Chain(&error));
             refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "Please try again")
@@ -50,29 +50,29 @@ pub(super) fn answer(
     }
 }
 
-fn download(archive: &Archive, headers: &HeaderMap) -> Response<Body> {
+fn download(archive: &BundleFile, headers: &HeaderMap) -> Response<Body> {
     let tag = format!("\"{}\"", &archive.digest.hex()[..32]);
-    let whole = Part::Slice(0, archive.len);
-    match conditional::judge(headers, &tag, Dated::once(archive.made)) {
-        Verdict::NotModified => return bare(archive, &tag, StatusCode::NOT_MODIFIED),
-        Verdict::Failed => return bare(archive, &tag, StatusCode::PRECONDITION_FAILED),
-        Verdict::Proceed => {}
+    let whole = RequestedRange::Slice(0, archive.len);
+    match conditional::evaluate_preconditions(headers, &tag, ContentDates::never_replaced(archive.made)) {
+        PreconditionOutcome::NotModified => return bare(archive, &tag, StatusCode::NOT_MODIFIED),
+        PreconditionOutcome::Failed => return bare(archive, &tag, StatusCode::PRECONDITION_FAILED),
+        PreconditionOutcome::Proceed => {}
     }
-    let part = if conditional::range_holds(headers, &tag, Some(Dated::once(archive.made))) {
-        range::parse(headers, archive.len)
+    let part = if conditional::if_range_matches(headers, &tag, Some(ContentDates::never_replaced(archive.made))) {
+        byte_range::parse_range(headers, archive.len)
     } else {
-        Part::Whole
+        RequestedRange::Whole
     };
     let (status, part) = match part {
         // Several ranges of an archive are of no use to a client. A server may ignore Range (RFC 9110, section 14.2).
-        Part::Whole | Part::Slices(_) => (StatusCode::OK, whole),
-        Part::Slice(..) => (StatusCode::PARTIAL_CONTENT, part),
-        Part::Nowhere => (StatusCode::RANGE_NOT_SATISFIABLE, part),
+        RequestedRange::Whole | RequestedRange::Slices(_) => (StatusCode::OK, whole),
+        RequestedRange::Slice(..) => (StatusCode::PARTIAL_CONTENT, part),
+        RequestedRange::NotSatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, part),
     };
     let mut response = bare(archive, &tag, status);
     let fields = response.headers_mut();
     match part {
-        Part::Slice(start, end) => {
+        RequestedRange::Slice(start, end) => {
             if status == StatusCode::PARTIAL_CONTENT {
                 set(fields, CONTENT_RANGE, &format!("bytes {start}-{}/{}", end - 1, archive.len));
             }
@@ -86,7 +86,7 @@ fn download(archive: &Archive, headers: &HeaderMap) -> Response<Body> {
 }
 
 /// Creates a response with the header fields that all responses about an archive share, and without a body.
-fn bare(archive: &Archive, tag: &str, status: StatusCode) -> Response<Body> {
+fn bare(archive: &BundleFile, tag: &str, status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     let fields = response.headers_mut();

@@ -14,7 +14,7 @@ use super::source::git;
 /// outlives the previous process may still write into it. A failure is therefore only logged, does not prevent the
 /// start, and is retried at the next start.
 pub(super) fn set_aside(folder: &Directory, name: &str) {
-    git::end_left(&folder.path().join(name));
+    git::kill_leftover_builds(&folder.path().join(name));
     let aside = format!("{name}.of-");
     match folder.rename(name, folder, format!("{aside}{}", millis(SystemTime::now()))) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

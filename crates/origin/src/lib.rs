@@ -90,20 +90,20 @@ use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
 
 use docwharf_base::chain::Chain;
-use docwharf_site::seal::Effort;
-use docwharf_serve::answer::Answer;
+use docwharf_site::seal::SealOptions;
+use docwharf_serve::service::RequestService;
 use docwharf_serve::listener::{self, HttpListener};
 use docwharf_serve::peer::Peer;
 
 use analytics::Allowance;
 use budget::Budget;
 use db::{Database, DatabaseError};
-use exports::{Exports, Keep};
+use exports::{ExportJobs, BundleRetention};
 use key::KeyFile;
 use links::Signer;
-use previews::{PreviewError, Previews};
+use previews::{PreviewError, PreviewService};
 use shares::{SharedPool, Shares};
-use source::Source;
+use source::ProjectSource;
 
 pub use body::Body;
 pub use domain::{Domain, PublicUrl};
@@ -139,7 +139,7 @@ const HOUR: Duration = Duration::from_hours(1);
 const TIDY: Duration = Duration::from_hours(1);
 
 /// A response body: a text or a part of a bundle, or the body that the site of a preview returns.
-pub type Said = Either<Body, docwharf_serve::body::Body>;
+pub type Said = Either<Body, docwharf_serve::body::ResponseBody>;
 
 /// An error that prevents the start of an origin.
 #[derive(Debug, thiserror::Error)]
@@ -190,12 +190,12 @@ pub struct Origin {
     link_lifetime: Duration,
     public_url: Option<PublicUrl>,
     preview_host: Option<Domain>,
-    effort: Effort,
+    effort: SealOptions,
     signer: Signer,
     /// The secret that cursors are signed with.
     cursor: [u8; 32],
-    exports: Arc<Exports>,
-    previews: Arc<Previews>,
+    exports: Arc<ExportJobs>,
+    previews: Arc<PreviewService>,
     preview_budget: Budget,
     question_budget: Budget,
     /// The amount of each shared resource that organizations hold.
@@ -230,7 +230,7 @@ impl Origin {
     pub fn new(settings: Settings) -> Result<Arc<Origin>, OriginError> {
         let Settings { organizations, state, effort, .. } = settings;
         for project in organizations.iter().flat_map(|organization| &organization.projects) {
-            let Source::Directory(path) = &project.source else { continue };
+            let ProjectSource::Directory(path) = &project.source else { continue };
             let Err(source) = look_at(path) else { continue };
             let error = OriginError::Site { domain: project.domain.clone(), path: path.clone(), source };
             match state {
@@ -265,17 +265,17 @@ impl Origin {
         let owners = Arc::new(owners);
         let owned = |project: &Project| (project.id.clone(), (owners[&project.id].clone(), project.clone()));
         let owned = projects.values().map(owned).collect();
-        let is_git = |project: &&Project| matches!(project.source, Source::Git(_));
+        let is_git = |project: &&Project| matches!(project.source, ProjectSource::Git(_));
         let heads = projects.values().filter(is_git).map(|project| (project.id.clone(), sitemap::Head::default()));
         let heads = heads.collect();
-        let is_folder = |project: &&Project| matches!(project.source, Source::Directory(_));
+        let is_folder = |project: &&Project| matches!(project.source, ProjectSource::Directory(_));
         let surveys =
             projects.values().filter(is_folder).map(|project| (project.id.clone(), sitemap::FolderSurvey::default()));
         let surveys = surveys.collect();
         // With a temporary state, bundles have no minimum lifetime.
         let young = if temporary.is_some() { Duration::ZERO } else { settings.link_lifetime };
-        let keep = Keep::new(settings.keep, &shares, young, settings.min_free);
-        let exports = Arc::new(Exports::open(Arc::clone(&db), Arc::clone(&shares), owned, effort, keep, &folder)?);
+        let keep = BundleRetention::new(settings.keep, &shares, young, settings.min_free);
+        let exports = Arc::new(ExportJobs::open(Arc::clone(&db), Arc::clone(&shares), owned, effort, keep, &folder)?);
         for n in 0..settings.limits.total.count(Resource::Workers) {
             let exports = Arc::clone(&exports);
             std::thread::Builder::new()
@@ -370,10 +370,10 @@ impl fmt::Debug for Origin {
     }
 }
 
-impl Answer for Origin {
+impl RequestService for Origin {
     type Body = Said;
 
-    fn answer(
+    fn respond(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
         peer: Peer,
@@ -420,13 +420,13 @@ fn open_previews(
     folder: &Path,
     projects: &BTreeMap<String, Project>,
     owners: &BTreeMap<String, String>,
-    effort: Effort,
+    effort: SealOptions,
     settings: &PreviewSettings,
-    exports: &Arc<Exports>,
-) -> Result<Arc<Previews>, OriginError> {
+    exports: &Arc<ExportJobs>,
+) -> Result<Arc<PreviewService>, OriginError> {
     let of_git = projects.values().filter(|project| project.previews).filter_map(|project| match &project.source {
-        Source::Git(git) => {
-            let preview = previews::Project {
+        ProjectSource::Git(git) => {
+            let preview = previews::PreviewProject {
                 organization: owners[&project.id].clone(),
                 id: project.id.clone(),
                 domain: project.domain.to_string(),
@@ -437,10 +437,10 @@ fn open_previews(
         _ => None,
     });
     let place = match &settings.host {
-        Some(_) => previews::Place::Host,
-        None => previews::Place::Path(BELOW.to_owned()),
+        Some(_) => previews::PreviewLocation::Host,
+        None => previews::PreviewLocation::Path(BELOW.to_owned()),
     };
-    let settings = previews::Settings {
+    let settings = previews::PreviewServiceSettings {
         folder: folder.join("previews"),
         projects: of_git.collect(),
         effort,
@@ -449,11 +449,11 @@ fn open_previews(
         place,
         production: production::production(Arc::clone(exports), folder.to_owned(), effort),
     };
-    Ok(Previews::open(Arc::clone(db), settings)?)
+    Ok(PreviewService::open(Arc::clone(db), settings)?)
 }
 
 /// Removes expired searches and jobs once an hour, until the origin is closed.
-fn tidy(db: &Database, age: Duration, exports: &Exports, over: &std::sync::mpsc::Receiver<()>) {
+fn tidy(db: &Database, age: Duration, exports: &ExportJobs, over: &std::sync::mpsc::Receiver<()>) {
     loop {
         exports.forget();
         let before = millis(SystemTime::now()).saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));

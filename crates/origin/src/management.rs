@@ -11,13 +11,13 @@ use docwharf_base::model::units::{show_time, unix_seconds};
 use super::analytics::{self, NoRoom, QueryError};
 use super::answers::{error, failed, json, no_such_job, try_after, try_later, wrong};
 use super::body::Body;
-use super::exports::{Bundle, NotStarted};
+use super::exports::{BundleLookup, StartJobError};
 use super::keys::Caller;
 use super::limits::Resource;
 use super::previews::DeployError;
 use super::settings::Project;
 use super::shares::NoShare;
-use super::source::Source;
+use super::source::ProjectSource;
 use super::table::Operation;
 use super::types::{BundleLink, Deploying};
 use super::{Origin, requests};
@@ -108,16 +108,16 @@ fn start_export(origin: &Origin, body: &[u8], caller: &Caller) -> Answer {
     match origin.exports.start(project, &caller.organization, version, wanted.paths) {
         Ok(job) => Ok(json(StatusCode::ACCEPTED, &job)),
         Err(why) => Err(Box::new(match why {
-            NotStarted::Full(NoShare::Organization) => {
+            StartJobError::Full(NoShare::Organization) => {
                 let why = "too many jobs of your organization are waiting (limits.organization.waitingJobs); start this one later";
                 try_later(StatusCode::TOO_MANY_REQUESTS, why)
             }
-            NotStarted::Full(NoShare::Total) => {
+            StartJobError::Full(NoShare::Total) => {
                 let why = "too many jobs are waiting (limits.total.waitingJobs); start this one later";
                 try_later(StatusCode::TOO_MANY_REQUESTS, why)
             }
-            NotStarted::NoId(why) => failed("make an id for a job", &why),
-            NotStarted::Database(why) => failed("write down a job", &Chain(&why)),
+            StartJobError::NoId(why) => failed("make an id for a job", &why),
+            StartJobError::Database(why) => failed("write down a job", &Chain(&why)),
         })),
     }
 }
@@ -125,13 +125,13 @@ fn start_export(origin: &Origin, body: &[u8], caller: &Caller) -> Answer {
 /// Creates a link to the bundle of a completed job.
 fn link(origin: &Origin, job: &str, head: &Parts, caller: &Caller) -> Answer {
     let archive = match origin.exports.bundle(job, Some(&caller.organization)) {
-        Ok(Bundle::There(archive)) => archive,
-        Ok(Bundle::Unknown) => return Err(Box::new(no_such_job())),
-        Ok(Bundle::NotThere(status)) if status == "failed" => {
+        Ok(BundleLookup::Found(archive)) => archive,
+        Ok(BundleLookup::Unknown) => return Err(Box::new(no_such_job())),
+        Ok(BundleLookup::NotReady(status)) if status == "failed" => {
             let why = "the job has failed, so that it has no bundle; start another one";
             return Err(refusal(StatusCode::CONFLICT, why));
         }
-        Ok(Bundle::NotThere(status)) => {
+        Ok(BundleLookup::NotReady(status)) => {
             let why = format!("the job is {status}; ask again when it is completed");
             return Err(refusal(StatusCode::CONFLICT, &why));
         }
@@ -151,7 +151,7 @@ fn link(origin: &Origin, job: &str, head: &Parts, caller: &Caller) -> Answer {
         Box::new(try_after(StatusCode::TOO_MANY_REQUESTS, why, over.wait))
     })?;
     let expires = SystemTime::now() + origin.link_lifetime;
-    let promised = origin.exports.promise(job, expires);
+    let promised = origin.exports.keep_until(job, expires);
     promised.map_err(|why| Box::new(failed("write down a link", &Chain(&why))))?;
     let query = origin.signer.query(job, unix_seconds(expires));
     let link = BundleLink {
@@ -170,7 +170,7 @@ fn own_address(origin: &Origin, head: &Parts) -> Result<String, Refusal> {
 
 fn start_preview(origin: &Origin, id: &str, head: &Parts, body: &[u8], caller: &Caller) -> Answer {
     let project = project(origin, id, caller)?;
-    if !project.previews || !matches!(project.source, Source::Git(_)) {
+    if !project.previews || !matches!(project.source, ProjectSource::Git(_)) {
         let why = "previews are not available for this project: they need previews = true and a git source";
         return Err(refusal(StatusCode::FORBIDDEN, why));
     }

@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 
 use docwharf_base::chain::Chain;
 use docwharf_base::exposition::MetricsFormat;
-use docwharf_serve::answer::Answer;
+use docwharf_serve::service::RequestService;
 use docwharf_serve::peer::Peer;
 
 use super::Origin;
@@ -84,7 +84,7 @@ impl Counted {
 impl Origin {
     /// Answers `/readyz`: the origin is ready if it can read its database and its folders.
     pub(super) fn readiness(&self) -> Response<Body> {
-        if let Err(why) = self.exports.look() {
+        if let Err(why) = self.exports.check_folders() {
             return failed("read the folders of store.path", &why);
         }
         match self.exports.count() {
@@ -148,10 +148,10 @@ impl Origin {
 #[derive(Debug)]
 pub struct Ops(pub Arc<Origin>);
 
-impl Answer for Ops {
+impl RequestService for Ops {
     type Body = Body;
 
-    fn answer(
+    fn respond(
         self: &Arc<Self>,
         request: Request<Incoming>,
         _peer: Peer,

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use docwharf_base::chain::Chain;
-use docwharf_site::seal::{self, Effort, Meter, SealError, Space};
-use docwharf_site::index::Index;
+use docwharf_site::seal::{self, SealOptions, SealProgress, SealError, ImageSpace};
+use docwharf_site::index::ImageIndex;
 use docwharf_site::mapping;
-use docwharf_site::sealed::Sealed;
+use docwharf_site::sealed_version::SealedVersion;
 
-use super::exports::Exports;
+use super::exports::ExportJobs;
 use super::previews;
 
 #[derive(Debug, thiserror::Error)]
@@ -24,8 +24,8 @@ enum NotSealed {
 }
 
 /// Returns a function that finds the production version by the id of a project.
-pub(super) fn production(exports: Arc<Exports>, space: PathBuf, effort: Effort) -> previews::Production {
-    let sealed: Mutex<HashMap<String, (PathBuf, Arc<Sealed>)>> = Mutex::default();
+pub(super) fn production(exports: Arc<ExportJobs>, space: PathBuf, effort: SealOptions) -> previews::Production {
+    let sealed: Mutex<HashMap<String, (PathBuf, Arc<SealedVersion>)>> = Mutex::default();
     Arc::new(move |project| {
         let bundle = exports.newest(project).ok().flatten()?;
         let mut sealed = sealed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,9 +48,9 @@ pub(super) fn production(exports: Arc<Exports>, space: PathBuf, effort: Effort) 
 }
 
 /// Seals a bundle into a file without a name, which the kernel removes when it is no longer mapped.
-fn open(bundle: &Path, space: &Path, effort: &Effort) -> Result<Sealed, NotSealed> {
-    let space = Space::Unlinked(space.to_owned());
-    let seal::Sealing { proven, image, image_len, .. } = seal::seal(bundle, &space, effort, &Meter::default())?;
-    let index = Index::decode(proven.index(image_len), image_len, proven.id).map_err(io::Error::other)?;
-    Ok(Sealed::new(proven.id, mapping::map(image, proven.id)?, index))
+fn open(bundle: &Path, space: &Path, effort: &SealOptions) -> Result<SealedVersion, NotSealed> {
+    let space = ImageSpace::Unlinked(space.to_owned());
+    let seal::SealedBundle { proven, image, image_len, .. } = seal::seal(bundle, &space, effort, &SealProgress::default())?;
+    let index = ImageIndex::decode(proven.index(image_len), image_len, proven.id).map_err(io::Error::other)?;
+    Ok(SealedVersion::new(proven.id, mapping::map_image(image, proven.id)?, index))
 }

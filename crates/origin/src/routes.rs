@@ -255,7 +255,7 @@ fn stranger(why: &str) -> Response<Body> {
 
 impl Origin {
     /// Answers a request for a preview, which is addressed by its host or below its path; `None` if it is for the API.
-    fn previews_answer(&self, request: &Request<Incoming>) -> Option<Response<docwharf_serve::body::Body>> {
+    fn previews_answer(&self, request: &Request<Incoming>) -> Option<Response<docwharf_serve::body::ResponseBody>> {
         let (project, slug) = if let Some(host) = &self.preview_host {
             let asked = request.headers().get(HOST).and_then(|host| host.to_str().ok());
             let asked = asked.or_else(|| request.uri().authority().map(http::uri::Authority::as_str))?;
@@ -270,7 +270,7 @@ impl Origin {
             (parts.next()?.to_owned(), parts.next()?.to_owned())
         };
         Some(match self.previews.site(&project, &slug) {
-            Some(site) => previews::answer(&site, request),
+            Some(site) => previews::respond_to_preview(&site, request),
             None => no_preview(),
         })
     }
@@ -289,9 +289,9 @@ impl Origin {
     }
 }
 
-fn no_preview() -> Response<docwharf_serve::body::Body> {
+fn no_preview() -> Response<docwharf_serve::body::ResponseBody> {
     let text = "404: there is no preview here; its branch was deleted, or it was not built yet\n";
-    let mut response = Response::new(docwharf_serve::body::Body::full(text));
+    let mut response = Response::new(docwharf_serve::body::ResponseBody::full(text));
     *response.status_mut() = StatusCode::NOT_FOUND;
     let fields = response.headers_mut();
     set(fields, http::header::CONTENT_TYPE, "text/plain; charset=utf-8");

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use docwharf_site::seal::Effort;
+use docwharf_site::seal::SealOptions;
 
 use super::limits::OriginLimits;
-use super::source::Source;
+use super::source::ProjectSource;
 use super::{Domain, PublicUrl};
 
 /// The shortest lifetime of a link: its expiry has whole seconds.
@@ -31,7 +31,7 @@ pub struct Project {
     /// The domain by which clients request exports. It is unique in the origin.
     pub domain: Domain,
     /// The source of its pages.
-    pub source: Source,
+    pub source: ProjectSource,
     /// Whether clients may request exports.
     pub exports: bool,
     /// Whether clients may request previews of branches.
@@ -78,7 +78,7 @@ pub struct Settings {
     /// The beginning of links; by default the host of the request.
     pub public_url: Option<PublicUrl>,
     /// The cost limits of packing, verifying and sealing.
-    pub effort: Effort,
+    pub effort: SealOptions,
     /// The limits on shared resources.
     pub limits: OriginLimits,
     /// The number of bytes that must stay free on the disk of `state`; by default a twentieth of the disk, and at most
@@ -95,7 +95,7 @@ pub struct Settings {
 
 impl Settings {
     /// Creates settings with all defaults and without organizations.
-    pub fn new(effort: Effort) -> Settings {
+    pub fn new(effort: SealOptions) -> Settings {
         Settings {
             organizations: Vec::new(),
             state: State::Temporary,

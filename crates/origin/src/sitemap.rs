@@ -9,11 +9,11 @@ use percent_encoding::percent_decode_str;
 use tokio::sync::{Mutex, Semaphore};
 
 use docwharf_base::chain::Chain;
-use docwharf_serve::conditional::{self, Dated, Verdict};
+use docwharf_serve::conditional::{self, ContentDates, PreconditionOutcome};
 
 use super::answers::{bare, error, nothing_here, set, text, try_later};
 use super::body::Body;
-use super::source::{Git, Source, Watch, git};
+use super::source::{Git, ProjectSource, JobContext, git};
 use super::survey::Survey;
 use super::{Domain, Origin};
 
@@ -29,9 +29,9 @@ pub(super) async fn sitemap(origin: &Origin, domain: &str, headers: &HeaderMap) 
         return error(StatusCode::NOT_FOUND, "no site of that domain is served here");
     };
     let path = match &origin.projects[project].source {
-        Source::Directory(path) => path,
-        Source::Git(_) => return of_git(origin, domain, project, headers).await,
-        Source::Crawl(_) => {
+        ProjectSource::Directory(path) => path,
+        ProjectSource::Git(_) => return of_git(origin, domain, project, headers).await,
+        ProjectSource::Crawl(_) => {
             let why = "this project is crawled from a running site: request the sitemap from that site";
             return error(StatusCode::NOT_FOUND, why);
         }
@@ -133,7 +133,7 @@ impl Head {
         let (git, domain) = (git.clone(), domain.clone());
         let asking = tokio::task::spawn_blocking(move || {
             let mut known = known;
-            let head = match git::branches(&git, &Watch::default()) {
+            let head = match git::branches(&git, &JobContext::default()) {
                 Ok(mut heads) => heads.remove(&git.branch),
                 Err(why) => {
                     tracing::error!("cannot list the branches of {domain}: {}", Chain(&why));
@@ -150,7 +150,7 @@ impl Head {
 /// Answers a request for the sitemap of a project with a repository. Its entity tag is the head of the branch, so that
 /// a client can detect a change.
 async fn of_git(origin: &Origin, domain: &Domain, project: &str, headers: &HeaderMap) -> Response<Body> {
-    let (Source::Git(git), Some(head)) = (&origin.projects[project].source, origin.heads.get(project)) else {
+    let (ProjectSource::Git(git), Some(head)) = (&origin.projects[project].source, origin.heads.get(project)) else {
         return nothing_here();
     };
     let head = match head.of(git, domain).await {
@@ -173,10 +173,10 @@ fn conditional_answer(tag: &str, body: impl FnOnce() -> String, headers: &Header
     let mut conditions = headers.clone();
     conditions.remove(IF_MODIFIED_SINCE);
     conditions.remove(IF_UNMODIFIED_SINCE);
-    let mut response = match conditional::judge(&conditions, tag, Dated::once(0)) {
-        Verdict::Proceed => text(StatusCode::OK, "application/xml", body()),
-        Verdict::NotModified => bare(StatusCode::NOT_MODIFIED),
-        Verdict::Failed => error(StatusCode::PRECONDITION_FAILED, "the site is not, or no longer, what If-Match names"),
+    let mut response = match conditional::evaluate_preconditions(&conditions, tag, ContentDates::never_replaced(0)) {
+        PreconditionOutcome::Proceed => text(StatusCode::OK, "application/xml", body()),
+        PreconditionOutcome::NotModified => bare(StatusCode::NOT_MODIFIED),
+        PreconditionOutcome::Failed => error(StatusCode::PRECONDITION_FAILED, "the site is not, or no longer, what If-Match names"),
     };
     set(response.headers_mut(), ETAG, tag);
     set(response.headers_mut(), CACHE_CONTROL, "no-cache");

@@ -4,58 +4,58 @@
 use http::header::{CONNECTION, STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 
-use super::body::Body;
-use super::cidr::Networks;
-use super::peer::Client;
-use super::{Site, reply};
+use super::body::ResponseBody;
+use super::cidr::IpRanges;
+use super::peer::ClientIdentity;
+use super::{Site, fixed_responses};
 
 /// The conditions that a request must meet to be answered, all of them. The default has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct AccessPolicy {
     /// The client's address must lie in one of these ranges.
-    pub allow: Option<Networks>,
+    pub allow: Option<IpRanges>,
     /// The request must come through a trusted proxy that names the authenticated user in this field.
-    pub header: Option<HeaderName>,
+    pub user_header: Option<HeaderName>,
 }
 
 /// The access conditions and the proxies they rely on. It can be replaced while the server runs, and is read anew for
 /// each request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Door {
+pub struct AccessControl {
     /// The conditions for reading the site.
-    pub access: Access,
+    pub access: AccessPolicy,
     /// The proxies whose forwarding fields are believed.
-    pub proxies: Networks,
+    pub proxies: IpRanges,
 }
 
-impl Access {
+impl AccessPolicy {
     /// Returns whether every client may read the site.
     pub fn is_open(&self) -> bool {
-        self.allow.is_none() && self.header.is_none()
+        self.allow.is_none() && self.user_header.is_none()
     }
 
-    fn admits(&self, client: Client, headers: &HeaderMap) -> bool {
+    fn admits(&self, client: ClientIdentity, headers: &HeaderMap) -> bool {
         // Behind a proxy that does not name its client, the address of the connection is not the client's.
-        let may = |allow: &Networks| client.is_known && allow.contains(client.address);
-        self.allow.as_ref().is_none_or(may) && (self.header.is_none() || self.user(client, headers).is_some())
+        let may = |allow: &IpRanges| client.is_known && allow.contains(client.address);
+        self.allow.as_ref().is_none_or(may) && (self.user_header.is_none() || self.user(client, headers).is_some())
     }
 
     /// Returns the authenticated user as a trusted proxy names it. If the field occurs twice, one of the two comes from
     /// the client, so neither counts.
-    pub fn user<'a>(&self, client: Client, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
-        let mut values = headers.get_all(self.header.as_ref()?).iter();
+    pub fn user<'a>(&self, client: ClientIdentity, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
+        let mut values = headers.get_all(self.user_header.as_ref()?).iter();
         let user = values.next().filter(|_| client.is_by_proxy && values.next().is_none())?;
         (!user.as_bytes().trim_ascii().is_empty()).then_some(user)
     }
 }
 
 /// Returns the 403 response if the request may not be answered. It is the same for every path and method.
-pub(super) fn refuse<B>(site: &Site, request: &Request<B>) -> Option<Response<Body>> {
-    let door = site.door();
-    if door.access.is_open() || door.access.admits(Client::of(&door.proxies, request), request.headers()) {
+pub(super) fn check_access<B>(site: &Site, request: &Request<B>) -> Option<Response<ResponseBody>> {
+    let door = site.access_control();
+    if door.access.is_open() || door.access.admits(ClientIdentity::identify(&door.proxies, request), request.headers()) {
         return None;
     }
-    let mut response = reply::forbidden(request.method() == Method::HEAD);
+    let mut response = fixed_responses::forbidden(request.method() == Method::HEAD);
     if request.headers().contains_key(TRANSFER_ENCODING) {
         // What follows such a head on the connection cannot be trusted (RFC 9112, section 6.1).
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -64,9 +64,9 @@ pub(super) fn refuse<B>(site: &Site, request: &Request<B>) -> Option<Response<Bo
 }
 
 /// Adds Strict-Transport-Security if it is configured and the client uses https (RFC 6797, section 7.2).
-pub(super) fn insist_on_tls<B>(site: &Site, request: &Request<B>, headers: &mut HeaderMap) {
+pub(super) fn add_hsts<B>(site: &Site, request: &Request<B>, headers: &mut HeaderMap) {
     if let Some(hsts) = &site.settings.hsts
-        && Client::of(&site.door().proxies, request).is_https
+        && ClientIdentity::identify(&site.access_control().proxies, request).is_https
     {
         headers.insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
     }
@@ -75,16 +75,16 @@ pub(super) fn insist_on_tls<B>(site: &Site, request: &Request<B>, headers: &mut 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Settings;
+    use crate::SiteSettings;
     use crate::peer::Peer;
 
     const LISTED: &str = "192.0.2.7";
     const OTHER: &str = "203.0.113.7";
 
-    fn access(is_listed: bool, is_named: bool) -> Access {
-        Access {
-            allow: is_listed.then(|| Networks::parse(&["192.0.2.0/24"]).unwrap()),
-            header: is_named.then(|| HeaderName::from_static("x-user")),
+    fn access(is_listed: bool, is_named: bool) -> AccessPolicy {
+        AccessPolicy {
+            allow: is_listed.then(|| IpRanges::parse(&["192.0.2.0/24"]).unwrap()),
+            user_header: is_named.then(|| HeaderName::from_static("x-user")),
         }
     }
 
@@ -121,12 +121,12 @@ mod tests {
             for user in users {
                 headers.append("x-user", user.parse().unwrap());
             }
-            let client = Client { address: address.parse().unwrap(), is_known, is_https: false, is_by_proxy };
+            let client = ClientIdentity { address: address.parse().unwrap(), is_known, is_https: false, is_by_proxy };
             assert_eq!(access.admits(client, &headers), expected, "{what}");
             let is_user = names && is_by_proxy && matches!(users, [user] if !user.trim().is_empty());
             assert_eq!(access.user(client, &headers).is_some(), is_user, "{what}");
         }
-        let nobody = Access { allow: Some(Networks::default()), header: None };
+        let nobody = AccessPolicy { allow: Some(IpRanges::default()), user_header: None };
         assert!(!nobody.is_open(), "a list without a range lets nobody in");
     }
 
@@ -143,9 +143,9 @@ mod tests {
 
     #[test]
     fn a_refusal_closes_only_where_what_follows_the_head_cannot_be_trusted() {
-        let door = Door { access: access(true, false), proxies: Networks::default() };
-        let closed = Site::new(Settings { door, ..Settings::default() });
-        let open = Site::new(Settings::default());
+        let door = AccessControl { access: access(true, false), proxies: IpRanges::default() };
+        let closed = Site::new(SiteSettings { access_control: door, ..SiteSettings::default() });
+        let open = Site::new(SiteSettings::default());
         let chunked = (TRANSFER_ENCODING, "chunked");
         for (method, fields, closes) in [
             (Method::GET, &[][..], false),
@@ -154,20 +154,20 @@ mod tests {
             (Method::GET, std::slice::from_ref(&chunked), true),
         ] {
             let request = request(method.clone(), fields, false);
-            assert!(refuse(&open, &request).is_none(), "{method}");
-            let answer = refuse(&closed, &request).unwrap();
+            assert!(check_access(&open, &request).is_none(), "{method}");
+            let answer = check_access(&closed, &request).unwrap();
             assert_eq!(answer.status(), 403, "{method}");
             assert_eq!(answer.headers().get(CONNECTION).is_some_and(|value| value == "close"), closes, "{method}");
             assert_eq!(answer.body().is_empty(), method == Method::HEAD, "{method}");
         }
-        closed.admit(Door { access: access(false, false), proxies: Networks::default() });
-        assert!(refuse(&closed, &request(Method::GET, &[], false)).is_none(), "who may read can change");
+        closed.set_access_control(AccessControl { access: access(false, false), proxies: IpRanges::default() });
+        assert!(check_access(&closed, &request(Method::GET, &[], false)).is_none(), "who may read can change");
     }
 
     #[test]
     fn strict_transport_security_is_for_those_who_speak_https_where_it_is_configured() {
         let value = HeaderValue::from_static("max-age=60");
-        let proxies = Networks::parse(&[OTHER]).unwrap();
+        let proxies = IpRanges::parse(&[OTHER]).unwrap();
         let https = (HeaderName::from_static("x-forwarded-proto"), "https");
         for (is_configured, is_trusted, fields, is_encrypted, expected) in [
             (true, false, &[][..], true, true),
@@ -177,12 +177,12 @@ mod tests {
             (true, true, &[], false, false),
             (false, true, std::slice::from_ref(&https), true, false),
         ] {
-            let proxies = if is_trusted { proxies.clone() } else { Networks::default() };
-            let door = Door { access: Access::default(), proxies };
+            let proxies = if is_trusted { proxies.clone() } else { IpRanges::default() };
+            let door = AccessControl { access: AccessPolicy::default(), proxies };
             let hsts = is_configured.then(|| value.clone());
-            let site = Site::new(Settings { door, hsts, ..Settings::default() });
+            let site = Site::new(SiteSettings { access_control: door, hsts, ..SiteSettings::default() });
             let mut headers = HeaderMap::new();
-            insist_on_tls(&site, &request(Method::GET, fields, is_encrypted), &mut headers);
+            add_hsts(&site, &request(Method::GET, fields, is_encrypted), &mut headers);
             let sent = headers.get(STRICT_TRANSPORT_SECURITY);
             assert_eq!(sent, Some(&value).filter(|_| expected), "{is_configured} {is_trusted} {is_encrypted}");
         }

@@ -5,19 +5,19 @@ use std::net::IpAddr;
 
 /// A list of address ranges. An empty list contains no address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Networks(Vec<Network>);
+pub struct IpRanges(Vec<IpRange>);
 
 /// One address range. The bits of `base` behind the prefix are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Network {
+enum IpRange {
     V4 { base: u32, mask: u32 },
     V6 { base: u128, mask: u128 },
 }
 
-impl Networks {
+impl IpRanges {
     /// Parses a list. The error message names the first element that is not a range, and how to write it.
-    pub fn parse<T: AsRef<str>>(texts: &[T]) -> Result<Networks, String> {
-        texts.iter().map(|text| Network::parse(text.as_ref().trim())).collect::<Result<_, _>>().map(Networks)
+    pub fn parse<T: AsRef<str>>(texts: &[T]) -> Result<IpRanges, String> {
+        texts.iter().map(|text| IpRange::parse(text.as_ref().trim())).collect::<Result<_, _>>().map(IpRanges)
     }
 
     /// Returns whether an address lies in one of the ranges. An IPv4 address and its IPv6-mapped form are the same
@@ -33,8 +33,8 @@ impl Networks {
     }
 }
 
-impl Network {
-    fn parse(text: &str) -> Result<Network, String> {
+impl IpRange {
+    fn parse(text: &str) -> Result<IpRange, String> {
         let wrong = || format!("{text:?} is no range of addresses: write it like 10.0.0.0/8, 2001:db8::/32 or ::1");
         let (address, length) = match text.split_once('/') {
             // Rust parses `+8` and `08` as numbers, but in a range they are typing errors.
@@ -56,11 +56,11 @@ impl Network {
         let (network, base) = match address {
             IpAddr::V4(v4) => {
                 let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
-                (Network::V4 { base: v4.to_bits(), mask }, IpAddr::V4((v4.to_bits() & mask).into()))
+                (IpRange::V4 { base: v4.to_bits(), mask }, IpAddr::V4((v4.to_bits() & mask).into()))
             }
             IpAddr::V6(v6) => {
                 let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
-                (Network::V6 { base: v6.to_bits(), mask }, IpAddr::V6((v6.to_bits() & mask).into()))
+                (IpRange::V6 { base: v6.to_bits(), mask }, IpAddr::V6((v6.to_bits() & mask).into()))
             }
         };
         if base != address {
@@ -71,8 +71,8 @@ impl Network {
 
     fn contains(self, address: IpAddr) -> bool {
         match (self, address) {
-            (Network::V4 { base, mask }, IpAddr::V4(v4)) => v4.to_bits() & mask == base,
-            (Network::V6 { base, mask }, IpAddr::V6(v6)) => v6.to_bits() & mask == base,
+            (IpRange::V4 { base, mask }, IpAddr::V4(v4)) => v4.to_bits() & mask == base,
+            (IpRange::V6 { base, mask }, IpAddr::V6(v6)) => v6.to_bits() & mask == base,
             _ => false,
         }
     }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn contains(list: &[&str], address: &str) -> bool {
-        Networks::parse(list).unwrap().contains(address.parse().unwrap())
+        IpRanges::parse(list).unwrap().contains(address.parse().unwrap())
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
             assert!(!contains(&[range], outside), "{outside} in {range}");
         }
         assert!(contains(&["10.0.0.0/8", "::1"], "::1"));
-        assert!(!Networks::default().contains("::1".parse().unwrap()));
+        assert!(!IpRanges::default().contains("::1".parse().unwrap()));
     }
 
     #[test]
@@ -132,11 +132,11 @@ mod tests {
             "[::1]",
             "localhost",
         ] {
-            let why = Networks::parse(&[wrong]).unwrap_err();
+            let why = IpRanges::parse(&[wrong]).unwrap_err();
             assert!(why.contains("10.0.0.0/8"), "{wrong}: {why}");
         }
-        let why = Networks::parse(&["10.1.2.3/8"]).unwrap_err();
+        let why = IpRanges::parse(&["10.1.2.3/8"]).unwrap_err();
         assert!(why.contains("10.0.0.0/8 or 10.1.2.3"), "{why}");
-        assert!(Networks::parse(&["2001:db8::1/32"]).is_err());
+        assert!(IpRanges::parse(&["2001:db8::1/32"]).is_err());
     }
 }

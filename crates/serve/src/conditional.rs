@@ -7,7 +7,7 @@ use docwharf_base::model::units::unix_seconds;
 
 /// The outcome of evaluating the preconditions of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PreconditionOutcome {
     /// The request is answered as if it had no preconditions.
     Proceed,
     /// The response is 304 (Not Modified).
@@ -18,7 +18,7 @@ pub enum Verdict {
 
 /// The dates that are known of the content at a path, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dated {
+pub struct ContentDates {
     /// The date that Last-Modified has.
     pub modified: i64,
     /// When the path last led to other content, which may be newer: after a rollback the date is earlier than before.
@@ -28,10 +28,10 @@ pub struct Dated {
     pub rerouted: Option<i64>,
 }
 
-impl Dated {
+impl ContentDates {
     /// Creates the dates of content that was never replaced.
-    pub fn once(modified: i64) -> Dated {
-        Dated { modified, replaced: None, rerouted: None }
+    pub fn never_replaced(modified: i64) -> ContentDates {
+        ContentDates { modified, replaced: None, rerouted: None }
     }
 
     /// Returns whether a copy with this date is still current (RFC 9110, 13.1.3). An earlier date than `modified`
@@ -51,28 +51,28 @@ impl Dated {
 
 /// Evaluates the preconditions of a GET or HEAD request against the selected representation: its strong entity tag,
 /// quotes included, and its date.
-pub fn judge(headers: &HeaderMap, tag: &str, dated: Dated) -> Verdict {
+pub fn evaluate_preconditions(headers: &HeaderMap, tag: &str, dated: ContentDates) -> PreconditionOutcome {
     if headers.contains_key(IF_MATCH) {
         if !matches_any(headers, &IF_MATCH, tag, false) {
-            return Verdict::Failed;
+            return PreconditionOutcome::Failed;
         }
-    } else if date(headers, &IF_UNMODIFIED_SINCE).is_some_and(|since| !dated.is_unchanged_since(since)) {
-        return Verdict::Failed;
+    } else if parse_single_date(headers, &IF_UNMODIFIED_SINCE).is_some_and(|since| !dated.is_unchanged_since(since)) {
+        return PreconditionOutcome::Failed;
     }
     if headers.contains_key(IF_NONE_MATCH) {
         if matches_any(headers, &IF_NONE_MATCH, tag, true) {
-            return Verdict::NotModified;
+            return PreconditionOutcome::NotModified;
         }
-    } else if date(headers, &IF_MODIFIED_SINCE).is_some_and(|since| dated.is_unchanged_since(since)) {
-        return Verdict::NotModified;
+    } else if parse_single_date(headers, &IF_MODIFIED_SINCE).is_some_and(|since| dated.is_unchanged_since(since)) {
+        return PreconditionOutcome::NotModified;
     }
-    Verdict::Proceed
+    PreconditionOutcome::Proceed
 }
 
 /// Returns whether the Range field of a request applies (RFC 9110, 13.1.5): the request has no If-Range, or If-Range
 /// names exactly the representation that would be sent. All codings of a file share its date, so `dated` is `None`
 /// where the date does not stand for the coding that would be sent. A date must also be a strong validator.
-pub fn range_holds(headers: &HeaderMap, tag: &str, dated: Option<Dated>) -> bool {
+pub fn if_range_matches(headers: &HeaderMap, tag: &str, dated: Option<ContentDates>) -> bool {
     let mut fields = headers.get_all(IF_RANGE).iter();
     match (fields.next().map(|field| field.to_str()), fields.next()) {
         (None, _) => true,
@@ -87,7 +87,7 @@ pub fn range_holds(headers: &HeaderMap, tag: &str, dated: Option<Dated>) -> bool
 }
 
 /// Parses a field with one date. Several fields, or a date that does not parse, count as none.
-fn date(headers: &HeaderMap, name: &HeaderName) -> Option<i64> {
+fn parse_single_date(headers: &HeaderMap, name: &HeaderName) -> Option<i64> {
     let mut fields = headers.get_all(name).iter();
     let first = fields.next()?;
     if fields.next().is_some() {
@@ -135,32 +135,32 @@ mod tests {
     const TAG: &str = "\"abc\"";
     const NOON: i64 = 1_000_000_000; // Sun, 09 Sep 2001 01:46:40 GMT
 
-    fn judged(fields: &[(HeaderName, &str)]) -> Verdict {
+    fn judged(fields: &[(HeaderName, &str)]) -> PreconditionOutcome {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             headers.append(name.clone(), value.parse().unwrap());
         }
-        judge(&headers, TAG, Dated::once(NOON))
+        evaluate_preconditions(&headers, TAG, ContentDates::never_replaced(NOON))
     }
 
     #[test]
     fn none_match_beats_modified_since() {
         let old = (IF_MODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT");
         let same = (IF_MODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:40 GMT");
-        assert_eq!(judged(std::slice::from_ref(&same)), Verdict::NotModified);
-        assert_eq!(judged(std::slice::from_ref(&old)), Verdict::Proceed);
-        assert_eq!(judged(&[same, (IF_NONE_MATCH, "\"other\"")]), Verdict::Proceed);
-        assert_eq!(judged(&[old, (IF_NONE_MATCH, "W/\"abc\"")]), Verdict::NotModified);
-        assert_eq!(judged(&[(IF_MODIFIED_SINCE, "yesterday")]), Verdict::Proceed);
+        assert_eq!(judged(std::slice::from_ref(&same)), PreconditionOutcome::NotModified);
+        assert_eq!(judged(std::slice::from_ref(&old)), PreconditionOutcome::Proceed);
+        assert_eq!(judged(&[same, (IF_NONE_MATCH, "\"other\"")]), PreconditionOutcome::Proceed);
+        assert_eq!(judged(&[old, (IF_NONE_MATCH, "W/\"abc\"")]), PreconditionOutcome::NotModified);
+        assert_eq!(judged(&[(IF_MODIFIED_SINCE, "yesterday")]), PreconditionOutcome::Proceed);
     }
 
     #[test]
     fn lists_stars_and_commas_in_tags() {
         for list in ["*", "\"x\", \"abc\"", "\"a,b\",W/\"abc\"", " \"abc\" "] {
-            assert_eq!(judged(&[(IF_NONE_MATCH, list)]), Verdict::NotModified, "{list}");
+            assert_eq!(judged(&[(IF_NONE_MATCH, list)]), PreconditionOutcome::NotModified, "{list}");
         }
         for list in ["abc", "\"abc", "\"x\", \"y\"", "\"abc\"x"] {
-            let expected = if list == "\"abc\"x" { Verdict::NotModified } else { Verdict::Proceed };
+            let expected = if list == "\"abc\"x" { PreconditionOutcome::NotModified } else { PreconditionOutcome::Proceed };
             assert_eq!(judged(&[(IF_NONE_MATCH, list)]), expected, "{list}");
         }
     }
@@ -170,22 +170,22 @@ mod tests {
         let at =
             |seconds: u64| httpdate::fmt_http_date(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds));
         let noon = NOON.cast_unsigned();
-        let dated = Dated { modified: NOON, replaced: Some(NOON + 100), rerouted: None };
+        let dated = ContentDates { modified: NOON, replaced: Some(NOON + 100), rerouted: None };
         for (since, is_same) in [(0, true), (1, false), (99, false), (100, false), (101, true), (1000, true)] {
             let mut headers = HeaderMap::new();
             headers.insert(IF_MODIFIED_SINCE, at(noon + since).parse().unwrap());
-            let expected = if is_same { Verdict::NotModified } else { Verdict::Proceed };
-            assert_eq!(judge(&headers, TAG, dated), expected, "modified since +{since}");
+            let expected = if is_same { PreconditionOutcome::NotModified } else { PreconditionOutcome::Proceed };
+            assert_eq!(evaluate_preconditions(&headers, TAG, dated), expected, "modified since +{since}");
             headers.clear();
             headers.insert(IF_UNMODIFIED_SINCE, at(noon + since).parse().unwrap());
-            let expected = if is_same { Verdict::Proceed } else { Verdict::Failed };
-            assert_eq!(judge(&headers, TAG, dated), expected, "unmodified since +{since}");
+            let expected = if is_same { PreconditionOutcome::Proceed } else { PreconditionOutcome::Failed };
+            assert_eq!(evaluate_preconditions(&headers, TAG, dated), expected, "unmodified since +{since}");
         }
         let mut headers = HeaderMap::new();
         headers.insert(IF_MODIFIED_SINCE, at(noon).parse().unwrap());
-        for (rerouted, expected) in [(-1, Verdict::NotModified), (0, Verdict::Proceed), (100, Verdict::Proceed)] {
-            let dated = Dated { rerouted: Some(NOON + rerouted), ..dated };
-            assert_eq!(judge(&headers, TAG, dated), expected, "another file since +{rerouted}");
+        for (rerouted, expected) in [(-1, PreconditionOutcome::NotModified), (0, PreconditionOutcome::Proceed), (100, PreconditionOutcome::Proceed)] {
+            let dated = ContentDates { rerouted: Some(NOON + rerouted), ..dated };
+            assert_eq!(evaluate_preconditions(&headers, TAG, dated), expected, "another file since +{rerouted}");
         }
     }
 
@@ -193,25 +193,25 @@ mod tests {
     fn a_date_holds_a_range_only_if_nothing_else_was_ever_sent_under_it() {
         let mut headers = HeaderMap::new();
         headers.insert(IF_RANGE, "Sun, 09 Sep 2001 01:46:40 GMT".parse().unwrap());
-        assert!(range_holds(&headers, TAG, Some(Dated::once(NOON))));
-        assert!(range_holds(&headers, TAG, Some(Dated { replaced: Some(NOON - 1), ..Dated::once(NOON) })));
-        assert!(!range_holds(&headers, TAG, Some(Dated { replaced: Some(NOON), ..Dated::once(NOON) })));
-        assert!(!range_holds(&headers, TAG, Some(Dated::once(NOON + 1))));
-        assert!(!range_holds(&headers, TAG, None), "where there are several codings");
+        assert!(if_range_matches(&headers, TAG, Some(ContentDates::never_replaced(NOON))));
+        assert!(if_range_matches(&headers, TAG, Some(ContentDates { replaced: Some(NOON - 1), ..ContentDates::never_replaced(NOON) })));
+        assert!(!if_range_matches(&headers, TAG, Some(ContentDates { replaced: Some(NOON), ..ContentDates::never_replaced(NOON) })));
+        assert!(!if_range_matches(&headers, TAG, Some(ContentDates::never_replaced(NOON + 1))));
+        assert!(!if_range_matches(&headers, TAG, None), "where there are several codings");
         headers.insert(IF_RANGE, TAG.parse().unwrap());
-        assert!(range_holds(&headers, TAG, None));
+        assert!(if_range_matches(&headers, TAG, None));
     }
 
     #[test]
     fn failed_preconditions_are_412() {
-        assert_eq!(judged(&[(IF_MATCH, "\"x\"")]), Verdict::Failed);
-        assert_eq!(judged(&[(IF_MATCH, "W/\"abc\"")]), Verdict::Failed, "If-Match compares strongly");
-        assert_eq!(judged(&[(IF_MATCH, "\"abc\"")]), Verdict::Proceed);
-        assert_eq!(judged(&[(IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]), Verdict::Failed);
-        assert_eq!(judged(&[(IF_UNMODIFIED_SINCE, "soon")]), Verdict::Proceed);
+        assert_eq!(judged(&[(IF_MATCH, "\"x\"")]), PreconditionOutcome::Failed);
+        assert_eq!(judged(&[(IF_MATCH, "W/\"abc\"")]), PreconditionOutcome::Failed, "If-Match compares strongly");
+        assert_eq!(judged(&[(IF_MATCH, "\"abc\"")]), PreconditionOutcome::Proceed);
+        assert_eq!(judged(&[(IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]), PreconditionOutcome::Failed);
+        assert_eq!(judged(&[(IF_UNMODIFIED_SINCE, "soon")]), PreconditionOutcome::Proceed);
         assert_eq!(
             judged(&[(IF_MATCH, "\"abc\""), (IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]),
-            Verdict::Proceed
+            PreconditionOutcome::Proceed
         );
     }
 
@@ -219,25 +219,25 @@ mod tests {
     fn a_field_that_comes_twice_says_nothing_unless_it_is_a_list() {
         let (old, same) = ("Sun, 09 Sep 2001 01:46:39 GMT", "Sun, 09 Sep 2001 01:46:40 GMT");
         for (fields, expected) in [
-            (&[(IF_MODIFIED_SINCE, same), (IF_MODIFIED_SINCE, same)][..], Verdict::Proceed),
-            (&[(IF_UNMODIFIED_SINCE, old), (IF_UNMODIFIED_SINCE, old)], Verdict::Proceed),
-            (&[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, TAG)], Verdict::NotModified),
-            (&[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, "*")], Verdict::NotModified),
-            (&[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, "\"y\"")], Verdict::Proceed),
-            (&[(IF_NONE_MATCH, "\"x"), (IF_NONE_MATCH, TAG)], Verdict::NotModified),
-            (&[(IF_MATCH, "\"x\""), (IF_MATCH, TAG)], Verdict::Proceed),
-            (&[(IF_MATCH, "W/\"abc\", \"abc\"")], Verdict::Proceed),
-            (&[(IF_MATCH, "*")], Verdict::Proceed),
-            (&[(IF_MATCH, "")], Verdict::Failed),
-            (&[(IF_NONE_MATCH, "")], Verdict::Proceed),
-            (&[(IF_UNMODIFIED_SINCE, same)], Verdict::Proceed),
+            (&[(IF_MODIFIED_SINCE, same), (IF_MODIFIED_SINCE, same)][..], PreconditionOutcome::Proceed),
+            (&[(IF_UNMODIFIED_SINCE, old), (IF_UNMODIFIED_SINCE, old)], PreconditionOutcome::Proceed),
+            (&[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, TAG)], PreconditionOutcome::NotModified),
+            (&[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, "*")], PreconditionOutcome::NotModified),
+            (&[(IF_NONE_MATCH, "\"x\""), (IF_NONE_MATCH, "\"y\"")], PreconditionOutcome::Proceed),
+            (&[(IF_NONE_MATCH, "\"x"), (IF_NONE_MATCH, TAG)], PreconditionOutcome::NotModified),
+            (&[(IF_MATCH, "\"x\""), (IF_MATCH, TAG)], PreconditionOutcome::Proceed),
+            (&[(IF_MATCH, "W/\"abc\", \"abc\"")], PreconditionOutcome::Proceed),
+            (&[(IF_MATCH, "*")], PreconditionOutcome::Proceed),
+            (&[(IF_MATCH, "")], PreconditionOutcome::Failed),
+            (&[(IF_NONE_MATCH, "")], PreconditionOutcome::Proceed),
+            (&[(IF_UNMODIFIED_SINCE, same)], PreconditionOutcome::Proceed),
             // If-Match and If-Unmodified-Since are evaluated before If-None-Match and If-Modified-Since.
-            (&[(IF_MATCH, TAG), (IF_NONE_MATCH, TAG)], Verdict::NotModified),
-            (&[(IF_MATCH, "\"x\""), (IF_NONE_MATCH, TAG)], Verdict::Failed),
-            (&[(IF_UNMODIFIED_SINCE, old), (IF_MODIFIED_SINCE, same)], Verdict::Failed),
-            (&[(IF_UNMODIFIED_SINCE, same), (IF_MODIFIED_SINCE, same)], Verdict::NotModified),
-            (&[(IF_MATCH, TAG), (IF_MODIFIED_SINCE, same)], Verdict::NotModified),
-            (&[(IF_UNMODIFIED_SINCE, old), (IF_NONE_MATCH, TAG)], Verdict::Failed),
+            (&[(IF_MATCH, TAG), (IF_NONE_MATCH, TAG)], PreconditionOutcome::NotModified),
+            (&[(IF_MATCH, "\"x\""), (IF_NONE_MATCH, TAG)], PreconditionOutcome::Failed),
+            (&[(IF_UNMODIFIED_SINCE, old), (IF_MODIFIED_SINCE, same)], PreconditionOutcome::Failed),
+            (&[(IF_UNMODIFIED_SINCE, same), (IF_MODIFIED_SINCE, same)], PreconditionOutcome::NotModified),
+            (&[(IF_MATCH, TAG), (IF_MODIFIED_SINCE, same)], PreconditionOutcome::NotModified),
+            (&[(IF_UNMODIFIED_SINCE, old), (IF_NONE_MATCH, TAG)], PreconditionOutcome::Failed),
         ] {
             assert_eq!(judged(fields), expected, "{fields:?}");
         }
@@ -246,8 +246,8 @@ mod tests {
     #[test]
     fn if_range_names_exactly_what_would_be_sent_and_only_once() {
         let same = "Sun, 09 Sep 2001 01:46:40 GMT";
-        let known = Some(Dated { replaced: Some(NOON - 1), ..Dated::once(NOON) });
-        let replaced = Some(Dated { replaced: Some(NOON + 1), ..Dated::once(NOON) });
+        let known = Some(ContentDates { replaced: Some(NOON - 1), ..ContentDates::never_replaced(NOON) });
+        let replaced = Some(ContentDates { replaced: Some(NOON + 1), ..ContentDates::never_replaced(NOON) });
         for (values, dated, expected) in [
             (&[][..], None, true),
             (&[TAG], None, true),
@@ -269,7 +269,7 @@ mod tests {
             for value in values {
                 headers.append(IF_RANGE, value.parse().unwrap());
             }
-            assert_eq!(range_holds(&headers, TAG, dated), expected, "{values:?} of {dated:?}");
+            assert_eq!(if_range_matches(&headers, TAG, dated), expected, "{values:?} of {dated:?}");
         }
     }
 }

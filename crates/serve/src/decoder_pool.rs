@@ -4,7 +4,7 @@
 //! client has not read for the longest time loses its decoder to a body that is being read, and starts again from its
 //! beginning when its own client reads again: slow clients cost time, not memory.
 //!
-//! A body that starts again sends a piece before it can lose its decoder once more ([`Slot::may_lose`]). Otherwise more
+//! A body that starts again sends a piece before it can lose its decoder once more ([`MappingSlot::can_be_taken`]). Otherwise more
 //! bodies than there are decoders would take them from each other forever.
 
 use std::cell::Cell;
@@ -45,7 +45,7 @@ thread_local! {
 #[derive(Debug, Default)]
 struct DecoderSlot {
     lent: Mutex<Option<LentDecoder>>,
-    /// The last use of the decoder, in microseconds since [`BEGUN`].
+    /// The last use of the decoder, in microseconds since [`FIRST_USE`].
     used: AtomicU64,
     /// Whether bytes that this decoder has decoded were sent.
     has_sent: AtomicBool,

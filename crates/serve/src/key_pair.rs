@@ -130,7 +130,7 @@ pub struct KeyPair {
 }
 
 impl KeyPair {
-    /// Reads both files and verifies that they belong together. Does not check the dates: see [`Pair::standing`].
+    /// Reads both files and verifies that they belong together. Does not check the dates: see [`Pair::validity`].
     pub fn load(files: &KeyPairFiles) -> Result<KeyPair, KeyPairError> {
         let chain = read_chain(&files.certificate)?;
         let key = read_key(&files.key)?;

@@ -40,41 +40,41 @@
 
 pub mod access;
 mod head_timer;
-pub mod answer;
+pub mod service;
 pub mod body;
 pub mod cidr;
-pub mod coded;
+pub mod precompressed;
 pub mod conditional;
 mod connection;
 mod workers;
 mod decoder_pool;
-mod doubts;
-pub mod dress;
-pub mod fields;
+mod damage_reports;
+pub mod security_headers;
+pub mod header_rules;
 mod stall_timeout;
 pub mod handler;
 pub mod held_bytes;
-pub mod line;
+pub mod access_log_line;
 pub mod listener;
 pub mod log;
-mod memo;
+mod response_cache;
 pub mod multipart;
 pub mod negotiate;
-mod pages;
+mod page_cache;
 pub mod key_pair;
 pub mod peer;
 pub mod http1;
-pub mod policy;
+pub mod csp_header;
 mod peer_progress;
 pub mod watchdog;
-pub mod range;
+pub mod byte_range;
 mod reclaim;
-pub mod reply;
-pub mod retained;
+pub mod fixed_responses;
+pub mod retained_versions;
 mod header_pool;
 mod lazy_stream;
-mod tag;
-pub mod tally;
+mod entity_tag;
+pub mod logged_body;
 pub mod tls;
 mod turn;
 pub mod http2;
@@ -93,26 +93,26 @@ use tokio::sync::watch;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::lookup::{Files, Slashes};
-use docwharf_site::outside::csp;
-use docwharf_site::rules::Rules;
-use docwharf_site::sealed::Sealed;
+use docwharf_site::lookup::{SiteFiles, Slashes};
+use docwharf_site::external::csp;
+use docwharf_site::rules::RuleSet;
+use docwharf_site::sealed_version::SealedVersion;
 
-use access::Door;
-use coded::Codings;
-use conditional::Dated;
-use doubts::Doubts;
-use dress::{Dress, Protection};
+use access::AccessControl;
+use precompressed::PrecompressedCodings;
+use conditional::ContentDates;
+use damage_reports::DamageReports;
+use security_headers::{SecurityHeaders, ProtectionSettings};
 use held_bytes::HELD;
-use log::Log;
-use negotiate::{Accepted, Form};
-use pages::Pages;
-use policy::Ready;
-use retained::Retained;
+use log::AccessLog;
+use negotiate::{AcceptedCodings, ResponseForm};
+use page_cache::PageCache;
+use csp_header::VersionPolicies;
+use retained_versions::RetainedVersions;
 
 /// The settings of a site.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct SiteSettings {
     /// The path below which the site is served, with a slash at both ends: `/` or `/docs/`.
     pub base_path: String,
     /// Which of the several paths of a page is canonical; `None` decides by the site.
@@ -125,23 +125,23 @@ pub struct Settings {
     /// The time for which hashed assets of a replaced version are still served; zero to stop at once.
     pub asset_grace: Duration,
     /// The header fields that protect readers.
-    pub protection: Protection,
-    /// The access control at the start; [`Site::admit`] replaces it.
-    pub door: Door,
+    pub protection: ProtectionSettings,
+    /// The access control at the start; [`Site::set_access_control`] replaces it.
+    pub access_control: AccessControl,
     /// The value of Strict-Transport-Security, for clients that use https; `None` to send none.
     pub hsts: Option<HeaderValue>,
 }
 
-impl Default for Settings {
+impl Default for SiteSettings {
     fn default() -> Self {
-        Settings {
+        SiteSettings {
             base_path: "/".to_owned(),
             slashes: None,
             identity_cache: 64 << 20,
             held_bytes: 64 << 20,
             asset_grace: Duration::from_hours(72),
-            protection: Protection::default(),
-            door: Door::default(),
+            protection: ProtectionSettings::default(),
+            access_control: AccessControl::default(),
             hsts: None,
         }
     }
@@ -151,24 +151,24 @@ impl Default for Settings {
 /// any time; a request keeps the version that was served when it began.
 #[derive(Debug)]
 pub struct Site {
-    pub(crate) settings: Settings,
+    pub(crate) settings: SiteSettings,
     /// Identifies this site among all sites of the process.
     number: u64,
-    dress: Dress,
-    current: ArcSwapOption<Sealed>,
+    security_headers: SecurityHeaders,
+    current: ArcSwapOption<SealedVersion>,
     /// Versions that were served before.
-    pub(crate) retained: Retained,
+    pub(crate) retained_versions: RetainedVersions,
     /// The operator's rules.
-    rules: ArcSwap<Rules>,
+    rules: ArcSwap<RuleSet>,
     /// The access control.
-    door: ArcSwap<Door>,
+    access_control: ArcSwap<AccessControl>,
     /// The content security policies of a version, once they are computed.
-    policies: ArcSwapOption<Ready>,
+    policies: ArcSwapOption<VersionPolicies>,
     /// The Brotli and Zstandard forms of a version, once they are made.
-    codings: ArcSwapOption<Codings>,
+    codings: ArcSwapOption<PrecompressedCodings>,
     /// The cache of inflated files.
-    pub(crate) inflated: Arc<Pages>,
-    requests: [AtomicU64; CLASSES.len()],
+    pub(crate) inflated: Arc<PageCache>,
+    requests: [AtomicU64; STATUS_CLASSES.len()],
     shown: watch::Sender<()>,
     /// The last second, since 1970, in which some path may have led to other content than now; [`NEVER`] if there was
     /// none.
@@ -179,40 +179,40 @@ pub struct Site {
     /// Incremented after each change of something that responses depend on.
     edition: AtomicU64,
     /// Receives a report when stored bytes turn out to differ from what was sealed.
-    doubts: Arc<Doubts>,
-    log: Option<Arc<Log>>,
+    damage_reports: Arc<DamageReports>,
+    log: Option<Arc<AccessLog>>,
 }
 
 /// The value of a second that is not set.
 const NEVER: i64 = i64::MIN;
 
 /// The classes of status codes by which requests are counted.
-pub const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+pub const STATUS_CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
 impl Site {
     /// Creates a site without a version, which answers every request with 503.
-    pub fn new(settings: Settings) -> Arc<Site> {
-        Site::logged(settings, None)
+    pub fn new(settings: SiteSettings) -> Arc<Site> {
+        Site::with_access_log(settings, None)
     }
 
     /// Creates a site without a version that writes its requests to an access log, if one is given.
-    pub fn logged(settings: Settings, log: Option<Arc<Log>>) -> Arc<Site> {
+    pub fn with_access_log(settings: SiteSettings, log: Option<Arc<AccessLog>>) -> Arc<Site> {
         static SITES: AtomicU64 = AtomicU64::new(0);
-        let doubts = Arc::<Doubts>::default();
-        let inflated = Arc::new(Pages::new(settings.identity_cache, Arc::clone(&doubts)));
+        let doubts = Arc::<DamageReports>::default();
+        let inflated = Arc::new(PageCache::new(settings.identity_cache, Arc::clone(&doubts)));
         HELD.set_limit(settings.held_bytes);
         let (current, policies, rules) = (ArcSwapOption::empty(), ArcSwapOption::empty(), ArcSwap::default());
-        let (dress, shown) = (Dress::new(&settings.protection), watch::Sender::default());
-        let retained = Retained::new(settings.asset_grace);
-        let door = ArcSwap::from_pointee(settings.door.clone());
+        let (dress, shown) = (SecurityHeaders::new(&settings.protection), watch::Sender::default());
+        let retained = RetainedVersions::new(settings.asset_grace);
+        let door = ArcSwap::from_pointee(settings.access_control.clone());
         Arc::new(Site {
             settings,
             number: SITES.fetch_add(1, Ordering::Relaxed),
-            dress,
+            security_headers: dress,
             current,
-            retained,
+            retained_versions: retained,
             rules,
-            door,
+            access_control: door,
             policies,
             codings: ArcSwapOption::empty(),
             inflated,
@@ -221,76 +221,76 @@ impl Site {
             exchanged: AtomicI64::new(NEVER),
             rerouted: AtomicI64::new(NEVER),
             edition: AtomicU64::new(0),
-            doubts,
+            damage_reports: doubts,
             log,
         })
     }
 
     /// Serves `version` from the next request on, and hashed assets of the version before it for the grace period.
-    pub fn show(&self, version: Sealed) {
+    pub fn set_version(&self, version: SealedVersion) {
         let id = version.id;
         // The old version is retained before the new one is stored, so that its assets are found at every moment.
         if let Some(before) = self.current().filter(|before| before.id != id) {
-            self.changes();
+            self.note_content_change();
             if before.rules() != version.rules() {
-                self.reroutes();
+                self.note_route_change();
             }
-            self.retained.keep(before, Duration::ZERO);
+            self.retained_versions.keep(before, Duration::ZERO);
         }
         self.current.store(Some(Arc::new(version)));
         if self.codings.load().as_ref().is_some_and(|codings| codings.id != id) {
             self.codings.store(None);
         }
-        self.retained.let_go(id);
-        self.retained.let_go_of_old();
-        self.changed();
+        self.retained_versions.remove(id);
+        self.retained_versions.remove_expired();
+        self.invalidate_responses();
         self.shown.send_replace(());
     }
 
     /// Serves hashed assets of `version` as well, which was replaced `age` ago, before this process started.
-    pub fn retain(&self, version: Sealed, age: Duration) {
+    pub fn retain_version(&self, version: SealedVersion, age: Duration) {
         let id = version.id;
-        self.retained.keep(Arc::new(version), age);
+        self.retained_versions.keep(Arc::new(version), age);
         // The version may have become active again meanwhile.
         if self.current().is_some_and(|current| current.id == id) {
-            self.retained.let_go(id);
+            self.retained_versions.remove(id);
         }
-        self.changed();
+        self.invalidate_responses();
     }
 
     /// Records that until now some path may have led to other content. A Last-Modified date up to this second then
     /// proves nothing about what the path leads to from now on. Must be called before the change, so that no response
     /// relies on such a date.
-    pub fn changes(&self) {
+    pub fn note_content_change(&self) {
         self.exchanged.fetch_max(unix_seconds(SystemTime::now()), Ordering::Relaxed);
     }
 
     /// Records that until now rules may have led some path to another file with the same date. Must be called before
     /// the change.
-    fn reroutes(&self) {
+    fn note_route_change(&self) {
         self.rerouted.fetch_max(unix_seconds(SystemTime::now()), Ordering::Relaxed);
     }
 
     /// Invalidates all cached responses. Must be called after the change: a thread that reads the new number also sees
     /// the change.
-    fn changed(&self) {
+    fn invalidate_responses(&self) {
         self.edition.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the number of calls of [`Site::changed`].
+    /// Returns the number of calls of [`Site::invalidate_responses`].
     fn edition(&self) -> u64 {
         self.edition.load(Ordering::Acquire)
     }
 
     /// Returns the dates by which preconditions of a file with this modification time are evaluated.
-    pub(crate) fn dated(&self, modified: i64) -> Dated {
+    pub(crate) fn content_dates(&self, modified: i64) -> ContentDates {
         let of = |second: &AtomicI64| Some(second.load(Ordering::Relaxed)).filter(|&second| second != NEVER);
-        Dated { modified, replaced: of(&self.exchanged), rerouted: of(&self.rerouted) }
+        ContentDates { modified, replaced: of(&self.exchanged), rerouted: of(&self.rerouted) }
     }
 
     /// Returns whether versions that were replaced before this process started are still being opened.
     pub fn is_opening(&self) -> bool {
-        self.retained.is_opening()
+        self.retained_versions.is_opening()
     }
 
     /// Returns the time for which hashed assets of a replaced version are served.
@@ -300,57 +300,57 @@ impl Site {
 
     /// Reports that a file could not be sent as it was sealed; `what` says why. The file may be of any version that is
     /// served or retained, so all of them are reported.
-    pub(crate) fn doubt(&self, what: &str) {
+    pub(crate) fn report_damage(&self, what: &str) {
         let current = self.current().map(|version| version.id);
-        let versions: Vec<VersionId> = current.into_iter().chain(self.retained.ids()).collect();
-        self.doubts.doubt(&versions, what);
+        let versions: Vec<VersionId> = current.into_iter().chain(self.retained_versions.ids()).collect();
+        self.damage_reports.report(&versions, what);
     }
 
     /// Waits for a report of damage and returns the versions that may be damaged.
-    pub async fn doubted(&self) -> BTreeSet<VersionId> {
-        self.doubts.raised().await
+    pub async fn wait_for_damage(&self) -> BTreeSet<VersionId> {
+        self.damage_reports.wait_for_report().await
     }
 
     /// Stops serving assets of a replaced version, because the version is to be removed.
-    pub fn let_go(&self, id: VersionId) {
-        self.retained.let_go(id);
-        self.changed();
+    pub fn release_version(&self, id: VersionId) {
+        self.retained_versions.remove(id);
+        self.invalidate_responses();
     }
 
     /// Stops serving assets of versions that were replaced longer ago than the grace period.
-    pub fn let_go_of_old(&self) {
-        self.retained.let_go_of_old();
+    pub fn release_expired_versions(&self) {
+        self.retained_versions.remove_expired();
     }
 
     /// Replaces the operator's rules from the next request on.
-    pub fn obey(&self, rules: Arc<Rules>) {
+    pub fn set_rules(&self, rules: Arc<RuleSet>) {
         // Rules can lead a path to another file.
         if self.current.load().is_some() && **self.rules.load() != *rules {
-            self.changes();
-            self.reroutes();
+            self.note_content_change();
+            self.note_route_change();
         }
         self.rules.store(rules);
-        self.changed();
+        self.invalidate_responses();
     }
 
     /// Returns the operator's rules.
-    pub fn rules(&self) -> Guard<Arc<Rules>> {
+    pub fn rules(&self) -> Guard<Arc<RuleSet>> {
         self.rules.load()
     }
 
     /// Replaces the access control from the next request on, also on connections that are open.
-    pub fn admit(&self, door: Door) {
-        self.door.store(Arc::new(door));
-        self.changed();
+    pub fn set_access_control(&self, door: AccessControl) {
+        self.access_control.store(Arc::new(door));
+        self.invalidate_responses();
     }
 
     /// Returns the access control in force.
-    pub fn door(&self) -> Guard<Arc<Door>> {
-        self.door.load()
+    pub fn access_control(&self) -> Guard<Arc<AccessControl>> {
+        self.access_control.load()
     }
 
     /// Returns a receiver that is notified each time a version has been set.
-    pub fn shown(&self) -> watch::Receiver<()> {
+    pub fn subscribe_to_versions(&self) -> watch::Receiver<()> {
         self.shown.subscribe()
     }
 
@@ -360,20 +360,20 @@ impl Site {
     }
 
     /// Sends these content security policies with responses of the version that they were computed for.
-    pub fn protect(&self, policies: Ready) {
+    pub fn set_policies(&self, policies: VersionPolicies) {
         self.policies.store(Some(Arc::new(policies)));
-        self.changed();
+        self.invalidate_responses();
     }
 
     /// Serves these Brotli and Zstandard forms of a version to clients that accept them; with `None`, stops serving
     /// any.
-    pub fn offer(&self, codings: Option<Codings>) {
+    pub fn set_precompressed(&self, codings: Option<PrecompressedCodings>) {
         self.codings.store(codings.map(Arc::new));
-        self.changed();
+        self.invalidate_responses();
     }
 
     /// Returns the body of a file of `version` in a dense coding, if that coding still has the bytes with this CRC-32.
-    fn dense(&self, version: &Sealed, file: usize, coding: ContentCoding, crc: u32) -> Option<Bytes> {
+    fn precompressed_body(&self, version: &SealedVersion, file: usize, coding: ContentCoding, crc: u32) -> Option<Bytes> {
         let codings = self.codings.load();
         let codings = codings.as_ref().filter(|codings| codings.id == version.id)?;
         codings.body(coding, file).filter(|(_, known)| *known == crc).map(|(body, _)| body)
@@ -381,39 +381,39 @@ impl Site {
 
     /// Chooses the coding in which a compressed file of `version` is sent; `gzip` is the length of its gzip form in
     /// bytes. For a dense coding, also returns the body and its CRC-32.
-    fn form(&self, version: &Sealed, file: usize, gzip: u64, accepted: Accepted) -> (Form, Bytes, u32) {
-        if accepted.takes_dense() {
+    fn choose_form(&self, version: &SealedVersion, file: usize, gzip: u64, accepted: AcceptedCodings) -> (ResponseForm, Bytes, u32) {
+        if accepted.accepts_dense() {
             let codings = self.codings.load();
             if let Some(codings) = codings.as_ref().filter(|codings| codings.id == version.id)
-                && let Form::Dense(coding) = accepted.choose(gzip, |coding| codings.len(coding, file))
+                && let ResponseForm::Dense(coding) = accepted.choose(gzip, |coding| codings.len(coding, file))
                 && let Some((body, crc)) = codings.body(coding, file)
             {
-                return (Form::Dense(coding), body, crc);
+                return (ResponseForm::Dense(coding), body, crc);
             }
         }
         (accepted.choose(gzip, |_| None), Bytes::new(), 0)
     }
 
     /// Serves no version from the next request on.
-    pub fn clear(&self) {
-        self.changes();
+    pub fn remove_version(&self) {
+        self.note_content_change();
         self.current.store(None);
         self.codings.store(None);
-        self.changed();
+        self.invalidate_responses();
     }
 
     /// Returns the version that is served.
-    pub fn current(&self) -> Option<Arc<Sealed>> {
+    pub fn current(&self) -> Option<Arc<SealedVersion>> {
         self.current.load_full()
     }
 
     /// Returns the version that is served, for the duration of one response. Cheaper than [`Site::current`].
-    fn showing(&self) -> Guard<Option<Arc<Sealed>>> {
+    fn load_version(&self) -> Guard<Option<Arc<SealedVersion>>> {
         self.current.load()
     }
 
     /// Returns the bytes in the cache of inflated files, as `server.identityCache` limits them.
-    pub fn cached(&self) -> u64 {
+    pub fn page_cache_bytes(&self) -> u64 {
         self.inflated.bytes()
     }
 
@@ -423,23 +423,23 @@ impl Site {
     }
 
     /// Returns the number of requests answered since the start, by class of status code.
-    pub fn requests(&self) -> [u64; CLASSES.len()] {
+    pub fn request_counts(&self) -> [u64; STATUS_CLASSES.len()] {
         self.requests.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Returns whether the response or the access log depends on the client.
-    pub(crate) fn looks_at_peers(&self) -> bool {
-        let door = self.door();
+    pub(crate) fn depends_on_client(&self) -> bool {
+        let door = self.access_control();
         !door.access.is_open() || self.settings.hsts.is_some() || self.log.is_some()
     }
 
     /// Returns the access log, if there is one.
-    pub fn log(&self) -> Option<&Arc<Log>> {
+    pub fn log(&self) -> Option<&Arc<AccessLog>> {
         self.log.as_ref()
     }
 
     fn count(&self, status: StatusCode) {
-        let class = usize::from(status.as_u16() / 100).saturating_sub(2).min(CLASSES.len() - 1);
+        let class = usize::from(status.as_u16() / 100).saturating_sub(2).min(STATUS_CLASSES.len() - 1);
         self.requests[class].fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -448,18 +448,18 @@ impl Site {
 mod tests {
     use super::*;
     use docwharf_base::model::digest::Digest;
-    use access::Access;
-    use cidr::Networks;
-    use line::{Address, Format};
-    use log::LogSettings;
+    use access::AccessPolicy;
+    use cidr::IpRanges;
+    use access_log_line::{LoggedAddress, AccessLogFormat};
+    use log::AccessLogSettings;
 
-    fn closed() -> Door {
-        Door { access: Access { allow: Some(Networks::default()), header: None }, proxies: Networks::default() }
+    fn closed() -> AccessControl {
+        AccessControl { access: AccessPolicy { allow: Some(IpRanges::default()), user_header: None }, proxies: IpRanges::default() }
     }
 
     #[test]
     fn each_answer_is_counted_in_the_class_of_its_status() {
-        let site = Site::new(Settings::default());
+        let site = Site::new(SiteSettings::default());
         for (status, expected) in [
             (200, [1, 0, 0, 0]),
             (204, [2, 0, 0, 0]),
@@ -472,76 +472,76 @@ mod tests {
             (999, [3, 2, 2, 2]),
         ] {
             site.count(StatusCode::from_u16(status).unwrap());
-            assert_eq!(site.requests(), expected, "{status}");
+            assert_eq!(site.request_counts(), expected, "{status}");
         }
     }
 
     #[test]
     fn whatever_changes_answers_ends_what_was_answered_before() {
         type Change = fn(&Site, VersionId);
-        let site = Site::new(Settings::default());
+        let site = Site::new(SiteSettings::default());
         let version = VersionId(Digest::of(b"x"));
         let changes: [(&str, Change); 6] = [
-            ("rules", |site, _| site.obey(Arc::default())),
-            ("who may read", |site, _| site.admit(Door::default())),
-            ("other codings", |site, version| site.offer(Some(Codings::none(version)))),
-            ("no codings", |site, _| site.offer(None)),
-            ("a version that is gone", Site::let_go),
-            ("nothing to serve", |site, _| site.clear()),
+            ("rules", |site, _| site.set_rules(Arc::default())),
+            ("who may read", |site, _| site.set_access_control(AccessControl::default())),
+            ("other codings", |site, version| site.set_precompressed(Some(PrecompressedCodings::empty(version)))),
+            ("no codings", |site, _| site.set_precompressed(None)),
+            ("a version that is gone", Site::release_version),
+            ("nothing to serve", |site, _| site.remove_version()),
         ];
         for (what, change) in changes {
-            let before = (site.edition(), memo::State::of(&site));
+            let before = (site.edition(), response_cache::SiteState::of(&site));
             change(&site, version);
-            assert!(site.edition() > before.0 && memo::State::of(&site) != before.1, "{what}");
+            assert!(site.edition() > before.0 && response_cache::SiteState::of(&site) != before.1, "{what}");
         }
     }
 
     #[test]
     fn a_date_says_nothing_about_the_time_before_an_exchange() {
-        let site = Site::new(Settings::default());
-        assert_eq!(site.dated(5), Dated::once(5));
+        let site = Site::new(SiteSettings::default());
+        assert_eq!(site.content_dates(5), ContentDates::never_replaced(5));
         // Without a version, changed rules change no response.
-        site.obey(Arc::default());
-        site.admit(Door::default());
-        assert_eq!(site.dated(-5), Dated::once(-5));
-        for change in [Site::changes, Site::clear] {
-            let site = Site::new(Settings::default());
+        site.set_rules(Arc::default());
+        site.set_access_control(AccessControl::default());
+        assert_eq!(site.content_dates(-5), ContentDates::never_replaced(-5));
+        for change in [Site::note_content_change, Site::remove_version] {
+            let site = Site::new(SiteSettings::default());
             let before = unix_seconds(SystemTime::now());
             change(&site);
-            let replaced = site.dated(5).replaced.unwrap();
+            let replaced = site.content_dates(5).replaced.unwrap();
             assert!((before..=unix_seconds(SystemTime::now())).contains(&replaced));
             site.exchanged.store(i64::MAX, Ordering::Relaxed);
             change(&site);
-            assert_eq!(site.dated(5).replaced, Some(i64::MAX), "a clock that is set back takes nothing back");
+            assert_eq!(site.content_dates(5).replaced, Some(i64::MAX), "a clock that is set back takes nothing back");
         }
     }
 
     #[test]
     fn who_asks_matters_only_where_an_answer_or_a_line_depends_on_it() {
         let hsts = Some(HeaderValue::from_static("max-age=60"));
-        let named = Access { allow: None, header: Some(http::header::FROM) };
-        let proxies = Networks::parse(&["10.0.0.0/8"]).unwrap();
+        let named = AccessPolicy { allow: None, user_header: Some(http::header::FROM) };
+        let proxies = IpRanges::parse(&["10.0.0.0/8"]).unwrap();
         for (settings, expected) in [
-            (Settings::default(), false),
+            (SiteSettings::default(), false),
             (
-                Settings { door: Door { access: Access::default(), proxies: proxies.clone() }, ..Settings::default() },
+                SiteSettings { access_control: AccessControl { access: AccessPolicy::default(), proxies: proxies.clone() }, ..SiteSettings::default() },
                 false,
             ),
-            (Settings { door: closed(), ..Settings::default() }, true),
-            (Settings { door: Door { access: named, proxies }, ..Settings::default() }, true),
-            (Settings { hsts, ..Settings::default() }, true),
+            (SiteSettings { access_control: closed(), ..SiteSettings::default() }, true),
+            (SiteSettings { access_control: AccessControl { access: named, proxies }, ..SiteSettings::default() }, true),
+            (SiteSettings { hsts, ..SiteSettings::default() }, true),
         ] {
             let site = Site::new(settings);
-            assert_eq!(site.looks_at_peers(), expected, "{:?}", site.settings);
-            assert_eq!(memo::State::of(&site).is_none(), expected, "{:?}", site.settings);
-            site.admit(closed());
-            assert!(site.looks_at_peers() && memo::State::of(&site).is_none());
+            assert_eq!(site.depends_on_client(), expected, "{:?}", site.settings);
+            assert_eq!(response_cache::SiteState::of(&site).is_none(), expected, "{:?}", site.settings);
+            site.set_access_control(closed());
+            assert!(site.depends_on_client() && response_cache::SiteState::of(&site).is_none());
         }
         let dir = tempfile::tempdir().unwrap();
-        let log = LogSettings { format: Format::Json, address: Address::Full, file: Some(dir.path().join("log")) };
-        let log = Log::open(&log).unwrap();
-        let site = Site::logged(Settings::default(), Some(Arc::clone(&log)));
-        assert!(site.looks_at_peers() && memo::State::of(&site).is_none());
+        let log = AccessLogSettings { format: AccessLogFormat::Json, address: LoggedAddress::Full, file: Some(dir.path().join("log")) };
+        let log = AccessLog::open(&log).unwrap();
+        let site = Site::with_access_log(SiteSettings::default(), Some(Arc::clone(&log)));
+        assert!(site.depends_on_client() && response_cache::SiteState::of(&site).is_none());
         log.finish();
     }
 }

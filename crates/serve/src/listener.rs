@@ -27,7 +27,7 @@ use tokio::time::{sleep, timeout};
 
 use docwharf_base::defer;
 
-use super::answer::Answer;
+use super::service::RequestService;
 use super::connection::{Connection, ConnectionTracker, LAST_REQUEST_TIMEOUT, ConnectionSlot, NegotiatedProtocol};
 use super::workers::WorkerThreads;
 use super::stall_timeout::StallTimeoutStream;
@@ -124,7 +124,7 @@ fn max_connections() -> usize {
 
 /// Accepts and serves connections until `stop` turns true, then lets them finish for at most [`DRAIN`]. Without a
 /// listener it only waits for the stop.
-pub async fn serve<A: Answer>(
+pub async fn serve<A: RequestService>(
     listeners: Vec<HttpListener>,
     answerer: Arc<A>,
     stop: watch::Receiver<bool>,
@@ -134,7 +134,7 @@ pub async fn serve<A: Answer>(
 
 /// Does what [`serve`] does, for at most `most` connections at a time and on the caller's runtime: these listeners take
 /// no capacity from the site's own.
-pub async fn serve_limited<A: Answer>(
+pub async fn serve_limited<A: RequestService>(
     listeners: Vec<std::net::TcpListener>,
     answerer: Arc<A>,
     stop: watch::Receiver<bool>,
@@ -146,7 +146,7 @@ pub async fn serve_limited<A: Answer>(
 
 /// Does what [`serve`] does, and reports to the watchdog from each accept loop and each serving thread. `waits` is
 /// dropped when the connections that had arrived before the start have been accepted.
-pub async fn serve_watched<A: Answer>(
+pub async fn serve_watched<A: RequestService>(
     listeners: Vec<HttpListener>,
     answerer: Arc<A>,
     stop: watch::Receiver<bool>,
@@ -165,7 +165,7 @@ pub async fn serve_watched<A: Answer>(
     crew.run_on_first(all).await?
 }
 
-async fn accept_all<A: Answer>(
+async fn accept_all<A: RequestService>(
     listeners: Vec<HttpListener>,
     answerer: Arc<A>,
     stop: watch::Receiver<bool>,
@@ -193,7 +193,7 @@ async fn accept_all<A: Answer>(
     Ok(())
 }
 
-async fn accept<A: Answer>(
+async fn accept<A: RequestService>(
     listener: TcpStream,
     tls: Option<Arc<ServerTls>>,
     answerer: Arc<A>,
@@ -314,7 +314,7 @@ fn accept_next(listener: &TcpStream) -> io::Result<Option<(std::net::TcpStream, 
 
 /// Serves a new connection: on the thread of `member` if there is one, otherwise on this thread, with a task only if
 /// the connection does not end in its first turn.
-fn serve_accepted<A: Answer>(
+fn serve_accepted<A: RequestService>(
     socket: std::net::TcpStream,
     tls: Option<&Arc<ServerTls>>,
     peer: Peer,
@@ -341,7 +341,7 @@ fn serve_accepted<A: Answer>(
 
 /// Serves a connection that starts with a TLS handshake. Until that is complete it has the deadlines of a connection
 /// without a request.
-async fn serve_encrypted<A: Answer>(
+async fn serve_encrypted<A: RequestService>(
     socket: std::net::TcpStream,
     tls: Arc<ServerTls>,
     accepted: Instant,
@@ -368,7 +368,7 @@ async fn serve_encrypted<A: Answer>(
 }
 
 /// Creates a connection whose requests are answered by `answerer`.
-fn new_connection<A: Answer, S: AsyncRead + SendFile + Send + Unpin + 'static>(
+fn new_connection<A: RequestService, S: AsyncRead + SendFile + Send + Unpin + 'static>(
     stream: S,
     speaks: NegotiatedProtocol,
     accepted: Instant,
@@ -381,7 +381,7 @@ fn new_connection<A: Answer, S: AsyncRead + SendFile + Send + Unpin + 'static>(
     let site = answerer.site().map(|site| (site, peer));
     let service = service_fn(move |request: Request<Incoming>| {
         has_begun.store(true, Ordering::Relaxed);
-        let response = answerer.answer(request, peer);
+        let response = answerer.respond(request, peer);
         async move { Ok::<_, Infallible>(response.await) }
     });
     Connection::new(stream, speaks, service, site, begun, accepted, place)
@@ -394,21 +394,21 @@ mod tests {
     use http::Response;
 
     use super::*;
-    use crate::body::Body;
+    use crate::body::ResponseBody;
 
     /// A service that panics at a request for `/panic`.
     struct Fragile;
 
-    impl Answer for Fragile {
-        type Body = Body;
+    impl RequestService for Fragile {
+        type Body = ResponseBody;
 
-        fn answer(
+        fn respond(
             self: &Arc<Self>,
             request: Request<Incoming>,
             _peer: Peer,
-        ) -> impl Future<Output = Response<Body>> + Send + 'static + use<> {
+        ) -> impl Future<Output = Response<ResponseBody>> + Send + 'static + use<> {
             assert!(request.uri().path() != "/panic", "asked to");
-            std::future::ready(Response::new(Body::full("whole")))
+            std::future::ready(Response::new(ResponseBody::full("whole")))
         }
     }
 

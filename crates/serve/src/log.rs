@@ -15,38 +15,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::line::{Address, Format};
+use super::access_log_line::{LoggedAddress, AccessLogFormat};
 
 /// The largest number of lines in the queue: one second of what one machine serves under full load.
-const WAITING: usize = 16_384;
+const MAX_QUEUED_LINES: usize = 16_384;
 /// The largest memory that the lines in the queue take, in bytes.
-const WAITING_BYTES: usize = 4 << 20;
+const MAX_QUEUED_LINE_BYTES: usize = 4 << 20;
 /// The number of bytes that are collected for one write.
-const AT_ONCE: usize = 64 * 1024;
+const WRITE_BATCH_BYTES: usize = 64 * 1024;
 /// The shortest interval between two warnings about dropped lines.
-const TOLD_EVERY: Duration = Duration::from_mins(1);
+const DROP_WARNING_INTERVAL: Duration = Duration::from_mins(1);
 /// The longest time that [`Log::finish`] waits for the last lines to be written.
-const LAST_LINES: Duration = Duration::from_secs(1);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest time that the writer waits for a full pipe once no more lines will come. It is shorter than
-/// [`LAST_LINES`], so that dropped lines can still be reported.
-const LAST_TRY: Duration = Duration::from_millis(500);
+/// [`FINISH_TIMEOUT`], so that dropped lines can still be reported.
+const FULL_PIPE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The interval between two attempts to write to a full pipe.
-const TRIED_EVERY: Duration = Duration::from_millis(20);
+const FULL_PIPE_RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The settings of the access log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LogSettings {
+pub struct AccessLogSettings {
     /// The format of lines.
-    pub format: Format,
+    pub format: AccessLogFormat,
     /// How much of a client's address is written.
-    pub address: Address,
+    pub address: LoggedAddress,
     /// The file to write to; `None` for the standard output.
     pub file: Option<PathBuf>,
 }
 
 /// A message to the writer thread.
 #[derive(Debug)]
-enum Message {
+enum WriterMessage {
     Line(String),
     /// The flags in [`Shared`] have changed: reopen the file, or finish.
     Wake,
@@ -54,23 +54,23 @@ enum Message {
 
 /// The access log to which requests hand their lines.
 #[derive(Debug)]
-pub struct Log {
-    pub(super) format: Format,
-    pub(super) address: Address,
-    queue: SyncSender<Message>,
-    shared: Arc<Shared>,
+pub struct AccessLog {
+    pub(super) format: AccessLogFormat,
+    pub(super) address: LoggedAddress,
+    queue: SyncSender<WriterMessage>,
+    shared: Arc<AccessLogState>,
     file: Option<PathBuf>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The state that the log shares with its threads.
 #[derive(Debug, Default)]
-struct Shared {
+struct AccessLogState {
     /// The memory that lines in the queue take, in bytes.
     waiting: AtomicUsize,
     dropped: AtomicU64,
     /// The number of dropped lines that were reported.
-    told: AtomicU64,
+    reported: AtomicU64,
     reopen: AtomicBool,
     /// Set when no more lines will come.
     ended: AtomicBool,
@@ -80,34 +80,34 @@ struct Shared {
     trouble: Mutex<Option<String>>,
 }
 
-impl Log {
+impl AccessLog {
     /// Opens the file and starts the threads of the log.
-    pub fn open(settings: &LogSettings) -> io::Result<Arc<Log>> {
+    pub fn open(settings: &AccessLogSettings) -> io::Result<Arc<AccessLog>> {
         let out = match &settings.file {
-            Some(path) => append(path)?,
+            Some(path) => open_for_append(path)?,
             None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
         };
-        let (queue, lines) = sync_channel(WAITING);
-        let shared = Arc::new(Shared::default());
+        let (queue, lines) = sync_channel(MAX_QUEUED_LINES);
+        let shared = Arc::new(AccessLogState::default());
         let writer =
-            Writer { out, path: settings.file.clone(), torn: false, last_try: None, shared: Arc::clone(&shared) };
+            AccessLogWriter { out, path: settings.file.clone(), has_partial_line: false, last_try: None, shared: Arc::clone(&shared) };
         let thread = std::thread::Builder::new().name("access-log".to_owned());
         let writer = thread.spawn(move || writer.run(&lines))?;
         // The writer thread cannot report drops while it waits for a pipe.
         let (watched, name) = (Arc::clone(&shared), settings.file.clone());
         std::thread::Builder::new()
             .name("access-log-drops".to_owned())
-            .spawn(move || tell_of_drops(&watched, name.as_deref()))?;
+            .spawn(move || warn_about_drops(&watched, name.as_deref()))?;
         let (format, address) = (settings.format, settings.address);
         let (file, writer) = (settings.file.clone(), Mutex::new(Some(writer)));
-        Ok(Arc::new(Log { format, address, queue, shared, file, writer }))
+        Ok(Arc::new(AccessLog { format, address, queue, shared, file, writer }))
     }
 
     /// Puts a line into the queue; never waits.
     pub(super) fn write(&self, line: String) {
         let (shared, size) = (&self.shared, line.capacity());
-        let fits = shared.waiting.fetch_add(size, Ordering::Relaxed) + size <= WAITING_BYTES;
-        if !fits || self.queue.try_send(Message::Line(line)).is_err() {
+        let fits = shared.waiting.fetch_add(size, Ordering::Relaxed) + size <= MAX_QUEUED_LINE_BYTES;
+        if !fits || self.queue.try_send(WriterMessage::Line(line)).is_err() {
             shared.waiting.fetch_sub(size, Ordering::Relaxed);
             shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -117,7 +117,7 @@ impl Log {
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Ordering::Relaxed);
         // If the queue is full, the writer will wake up anyway. A writer that waits for a pipe checks the flag itself.
-        let _ = self.queue.try_send(Message::Wake);
+        let _ = self.queue.try_send(WriterMessage::Wake);
     }
 
     /// Returns the number of dropped lines.
@@ -129,14 +129,14 @@ impl Log {
     /// served.
     pub fn finish(&self) {
         self.shared.ended.store(true, Ordering::Release);
-        let _ = self.queue.try_send(Message::Wake);
+        let _ = self.queue.try_send(WriterMessage::Wake);
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let deadline = Instant::now() + LAST_LINES;
+        let deadline = Instant::now() + FINISH_TIMEOUT;
         while !self.shared.done.load(Ordering::Acquire) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
         }
         // No later warning will follow, so the interval does not apply.
-        self.shared.tell(self.file.as_deref());
+        self.shared.warn_about_new_drops(self.file.as_deref());
         if let Some(writer) = writer.filter(JoinHandle::is_finished) {
             // Its errors were already reported.
             let _ = writer.join();
@@ -144,17 +144,17 @@ impl Log {
     }
 }
 
-impl Shared {
+impl AccessLogState {
     /// Logs a warning with the number of lines dropped since the last one, and returns whether there were any.
-    fn tell(&self, file: Option<&Path>) -> bool {
+    fn warn_about_new_drops(&self, file: Option<&Path>) -> bool {
         let dropped = self.dropped.load(Ordering::Relaxed);
-        let new = dropped - self.told.fetch_max(dropped, Ordering::Relaxed).min(dropped);
+        let new = dropped - self.reported.fetch_max(dropped, Ordering::Relaxed).min(dropped);
         if new == 0 {
             return false;
         }
         let name = file.map_or_else(|| "the standard output".to_owned(), |path| path.display().to_string());
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let why = trouble.unwrap_or_else(|| SLOW.to_owned());
+        let why = trouble.unwrap_or_else(|| SLOW_READER_REASON.to_owned());
         let lines = docwharf_base::model::units::count_noun(new, "line");
         tracing::warn!(
             "{lines} of the access log dropped: cannot write to {name}: {why}; the site is served all the same"
@@ -164,27 +164,27 @@ impl Shared {
 }
 
 /// The reason for dropped lines when no write has failed.
-const SLOW: &str = "its reader is too slow";
+const SLOW_READER_REASON: &str = "its reader is too slow";
 
 /// Opens a file for appending. A named pipe without a reader is an error; the call does not wait for one.
-fn append(path: &Path) -> io::Result<File> {
+fn open_for_append(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o640).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 /// Writes lines to the file, on a thread of its own.
-struct Writer {
+struct AccessLogWriter {
     out: File,
     path: Option<PathBuf>,
     /// Whether the last line was written only in part.
-    torn: bool,
+    has_partial_line: bool,
     /// When the writer began to wait for a full pipe after the last line had come.
     last_try: Option<Instant>,
-    shared: Arc<Shared>,
+    shared: Arc<AccessLogState>,
 }
 
-impl Writer {
-    fn run(mut self, lines: &Receiver<Message>) {
-        let mut batch = Vec::with_capacity(AT_ONCE);
+impl AccessLogWriter {
+    fn run(mut self, lines: &Receiver<WriterMessage>) {
+        let mut batch = Vec::with_capacity(WRITE_BATCH_BYTES);
         loop {
             let first = match lines.recv_timeout(Duration::from_secs(1)) {
                 Ok(message) => Some(message),
@@ -197,15 +197,15 @@ impl Writer {
             let mut is_empty = false;
             loop {
                 match next.take() {
-                    Some(Message::Line(line)) => {
+                    Some(WriterMessage::Line(line)) => {
                         self.shared.waiting.fetch_sub(line.capacity(), Ordering::Relaxed);
                         batch.extend_from_slice(line.as_bytes());
                         count += 1;
                     }
-                    Some(Message::Wake) => is_over = self.shared.ended.load(Ordering::Acquire),
+                    Some(WriterMessage::Wake) => is_over = self.shared.ended.load(Ordering::Acquire),
                     None => {}
                 }
-                if batch.len() >= AT_ONCE {
+                if batch.len() >= WRITE_BATCH_BYTES {
                     break;
                 }
                 match lines.try_recv() {
@@ -219,7 +219,7 @@ impl Writer {
             if self.shared.reopen.swap(false, Ordering::Relaxed) {
                 self.reopen();
             }
-            self.put(&batch, count);
+            self.write_batch(&batch, count);
             batch.clear();
             if is_empty && is_over {
                 break;
@@ -232,11 +232,11 @@ impl Writer {
     /// another file now.
     fn reopen(&mut self) -> bool {
         let Some(path) = &self.path else { return false };
-        match append(path) {
+        match open_for_append(path) {
             Ok(out) => {
                 let file = |file: &File| file.metadata().ok().map(|file| (file.dev(), file.ino()));
                 let is_other = file(&out) != file(&self.out);
-                self.torn &= !is_other;
+                self.has_partial_line &= !is_other;
                 self.out = out;
                 is_other
             }
@@ -253,15 +253,15 @@ impl Writer {
     /// Waits a moment for a full pipe. Returns an error once no more lines will come and the time for that is over.
     fn wait(&mut self) -> io::Result<()> {
         let is_over = self.shared.ended.load(Ordering::Relaxed);
-        if is_over && self.last_try.get_or_insert_with(Instant::now).elapsed() >= LAST_TRY {
-            return Err(io::Error::new(io::ErrorKind::WouldBlock, SLOW));
+        if is_over && self.last_try.get_or_insert_with(Instant::now).elapsed() >= FULL_PIPE_TIMEOUT {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, SLOW_READER_REASON));
         }
-        std::thread::sleep(TRIED_EVERY);
+        std::thread::sleep(FULL_PIPE_RETRY_INTERVAL);
         Ok(())
     }
 
     /// Writes a batch of `count` lines. Lines that cannot be written are counted as dropped.
-    fn put(&mut self, batch: &[u8], count: u64) {
+    fn write_batch(&mut self, batch: &[u8], count: u64) {
         if batch.is_empty() {
             return;
         }
@@ -269,9 +269,9 @@ impl Writer {
         let mut failed = None;
         while failed.is_none() && !rest.is_empty() {
             // A partial line first gets a line feed; otherwise the next line would continue it.
-            match self.out.write(if self.torn { b"\n" } else { rest }) {
+            match self.out.write(if self.has_partial_line { b"\n" } else { rest }) {
                 Ok(0) => failed = Some(io::ErrorKind::WriteZero.into()),
-                Ok(_) if self.torn => self.torn = false,
+                Ok(_) if self.has_partial_line => self.has_partial_line = false,
                 Ok(n) => rest = &rest[n..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Waiting for a full pipe blocks this thread only. It ends when the file is reopened as another one.
@@ -292,7 +292,7 @@ impl Writer {
             return;
         };
         let written = &batch[..batch.len() - rest.len()];
-        self.torn |= written.last().is_some_and(|&byte| byte != b'\n');
+        self.has_partial_line |= written.last().is_some_and(|&byte| byte != b'\n');
         let whole = written.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")).count() as u64;
         self.shared.dropped.fetch_add(count - whole, Ordering::Relaxed);
         *trouble = Some(error.to_string());
@@ -300,11 +300,11 @@ impl Writer {
 }
 
 /// Logs a warning about dropped lines, once a minute at most, until all lines were written.
-fn tell_of_drops(shared: &Shared, file: Option<&Path>) {
+fn warn_about_drops(shared: &AccessLogState, file: Option<&Path>) {
     let mut last: Option<Instant> = None;
     while !shared.done.load(Ordering::Acquire) {
         std::thread::sleep(Duration::from_millis(500));
-        if last.is_none_or(|last| last.elapsed() >= TOLD_EVERY) && shared.tell(file) {
+        if last.is_none_or(|last| last.elapsed() >= DROP_WARNING_INTERVAL) && shared.warn_about_new_drops(file) {
             last = Some(Instant::now());
         }
     }
@@ -327,38 +327,38 @@ mod tests {
         }
         assert_eq!(out.write(b"x").unwrap_err().kind(), io::ErrorKind::WouldBlock);
         // The writer takes the new file only while it waits, so its lines there show that it waited.
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(AccessLogState::default());
         shared.reopen.store(true, Ordering::Relaxed);
         let path = Some(file.clone());
-        let mut writer = Writer { out, path, torn: true, last_try: None, shared: Arc::clone(&shared) };
-        writer.put(b"one\ntwo\n", 2);
+        let mut writer = AccessLogWriter { out, path, has_partial_line: true, last_try: None, shared: Arc::clone(&shared) };
+        writer.write_batch(b"one\ntwo\n", 2);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n");
-        assert_eq!((shared.dropped.load(Ordering::Relaxed), writer.torn), (0, false));
-        writer.torn = true;
-        writer.put(b"three\n", 1);
+        assert_eq!((shared.dropped.load(Ordering::Relaxed), writer.has_partial_line), (0, false));
+        writer.has_partial_line = true;
+        writer.write_batch(b"three\n", 1);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n\nthree\n");
     }
 
     /// Returns a log without a writer thread, and its queue.
-    fn unwritten(lines: usize) -> (Log, Receiver<Message>) {
+    fn unwritten(lines: usize) -> (AccessLog, Receiver<WriterMessage>) {
         let (queue, waiting) = sync_channel(lines);
-        let (format, address) = (Format::Json, Address::Full);
+        let (format, address) = (AccessLogFormat::Json, LoggedAddress::Full);
         let (shared, writer) = (Arc::default(), Mutex::default());
-        (Log { format, address, queue, shared, file: None, writer }, waiting)
+        (AccessLog { format, address, queue, shared, file: None, writer }, waiting)
     }
 
     /// Takes the first line from the queue as the writer does.
-    fn take_one(log: &Log, waiting: &Receiver<Message>) -> bool {
-        let Ok(Message::Line(line)) = waiting.try_recv() else { return false };
+    fn take_one(log: &AccessLog, waiting: &Receiver<WriterMessage>) -> bool {
+        let Ok(WriterMessage::Line(line)) = waiting.try_recv() else { return false };
         log.shared.waiting.fetch_sub(line.capacity(), Ordering::Relaxed);
         true
     }
 
     #[test]
     fn a_line_that_does_not_fit_is_dropped_and_takes_no_room_from_those_after_it() {
-        const QUARTER: usize = WAITING_BYTES / 4;
+        const QUARTER: usize = MAX_QUEUED_LINE_BYTES / 4;
         let line = |bytes: usize| "x".repeat(bytes);
-        let (log, waiting) = unwritten(WAITING);
+        let (log, waiting) = unwritten(MAX_QUEUED_LINES);
         for (bytes, dropped) in [(QUARTER, 0), (QUARTER, 0), (2 * QUARTER - 1, 0), (2, 1), (1, 1), (1, 2)] {
             log.write(line(bytes));
             assert_eq!(log.dropped(), dropped, "{bytes} bytes");
@@ -366,7 +366,7 @@ mod tests {
         for _ in 0..10 {
             log.write(line(3 * QUARTER));
         }
-        assert_eq!((log.dropped(), log.shared.waiting.load(Ordering::Relaxed)), (12, WAITING_BYTES));
+        assert_eq!((log.dropped(), log.shared.waiting.load(Ordering::Relaxed)), (12, MAX_QUEUED_LINE_BYTES));
         assert!(take_one(&log, &waiting));
         log.write(line(QUARTER + 1));
         log.write(line(QUARTER));
@@ -388,41 +388,41 @@ mod tests {
         // Reopening does not wait either.
         log.reopen();
         assert!(log.shared.reopen.load(Ordering::Relaxed));
-        assert!(log.shared.tell(None), "three were dropped");
-        assert!(!log.shared.tell(None), "that was told");
+        assert!(log.shared.warn_about_new_drops(None), "three were dropped");
+        assert!(!log.shared.warn_about_new_drops(None), "that was told");
         log.write("three\n".to_owned());
-        assert!(log.shared.tell(None), "and one more");
+        assert!(log.shared.warn_about_new_drops(None), "and one more");
     }
 
     #[test]
     fn lines_that_cannot_be_written_are_counted_and_the_next_are_written_when_they_can_be() {
         let dir = tempfile::tempdir().unwrap();
         let (file, other) = (dir.path().join("file"), dir.path().join("other"));
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(AccessLogState::default());
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let mut writer =
-            Writer { out: full, path: Some(file.clone()), torn: false, last_try: None, shared: Arc::clone(&shared) };
+            AccessLogWriter { out: full, path: Some(file.clone()), has_partial_line: false, last_try: None, shared: Arc::clone(&shared) };
         let trouble = || shared.trouble.lock().unwrap().is_some();
-        writer.put(b"", 0);
+        writer.write_batch(b"", 0);
         assert!(!trouble(), "nothing is written where there is nothing");
-        writer.put(b"one\ntwo\n", 2);
-        assert!(trouble() && shared.dropped.load(Ordering::Relaxed) == 2 && !writer.torn);
+        writer.write_batch(b"one\ntwo\n", 2);
+        assert!(trouble() && shared.dropped.load(Ordering::Relaxed) == 2 && !writer.has_partial_line);
         assert!(writer.reopen(), "there is another");
-        writer.put(b"three\n", 1);
+        writer.write_batch(b"three\n", 1);
         assert!(!trouble() && shared.dropped.load(Ordering::Relaxed) == 2);
         // A file that is reopened unchanged is continued, in the middle of a line as well.
-        writer.torn = true;
-        assert!(!writer.reopen() && writer.torn);
-        writer.put(b"four\n", 1);
-        assert!(!writer.torn);
+        writer.has_partial_line = true;
+        assert!(!writer.reopen() && writer.has_partial_line);
+        writer.write_batch(b"four\n", 1);
+        assert!(!writer.has_partial_line);
         std::fs::rename(&file, &other).unwrap();
-        writer.torn = true;
-        assert!(writer.reopen() && !writer.torn, "no line of the new one was cut");
-        writer.put(b"five\n", 1);
+        writer.has_partial_line = true;
+        assert!(writer.reopen() && !writer.has_partial_line, "no line of the new one was cut");
+        writer.write_batch(b"five\n", 1);
         // If the file cannot be opened, the previous one stays in use.
         writer.path = Some(dir.path().join("absent/file"));
         assert!(!writer.reopen());
-        writer.put(b"six\n", 1);
+        writer.write_batch(b"six\n", 1);
         writer.path = None;
         assert!(!writer.reopen());
         assert_eq!(std::fs::read_to_string(&other).unwrap(), "three\n\nfour\n");

@@ -8,10 +8,10 @@ use memchr::memmem;
 use docwharf_base::codec::gzip;
 use docwharf_base::model::digest::{Digest, hex};
 
-use super::body::{Body, Wanted};
+use super::body::{ResponseBody, BodySegment};
 
 /// The largest number of bytes that a part may add to its bytes of the file, the last boundary included.
-pub const MOST_OVERHEAD: u64 = 200;
+pub const MAX_PART_OVERHEAD_BYTES: u64 = 200;
 
 /// A body of several parts, before any byte of it is copied.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct Multipart<'a> {
 
 impl<'a> Multipart<'a> {
     /// Prepares a body with these slices of a representation of `len` bytes whose content has this digest. `coding` is
-    /// the content coding of the parts. Returns `None` if the parts would add more than [`MOST_OVERHEAD`] bytes each.
+    /// the content coding of the parts. Returns `None` if the parts would add more than [`MAX_PART_OVERHEAD_BYTES`] bytes each.
     pub fn new(
         slices: &'a [(u64, u64)],
         len: u64,
@@ -50,7 +50,7 @@ impl<'a> Multipart<'a> {
         let last = format!("\r\n--{boundary}--\r\n");
         let multipart = Multipart { boundary, slices, heads, last };
         let overhead = multipart.total() - slices.iter().map(|(start, end)| end - start).sum::<u64>();
-        (overhead <= MOST_OVERHEAD * slices.len() as u64).then_some(multipart)
+        (overhead <= MAX_PART_OVERHEAD_BYTES * slices.len() as u64).then_some(multipart)
     }
 
     /// Returns the media type of the whole body.
@@ -78,21 +78,21 @@ impl<'a> Multipart<'a> {
     }
 
     /// Returns the segments of the body.
-    pub fn wanted(self) -> impl Iterator<Item = Wanted> {
+    pub fn segments(self) -> impl Iterator<Item = BodySegment> {
         let parts = self.heads.into_iter().zip(self.slices);
-        let parts = parts.flat_map(|(head, &(start, end))| [Wanted::There(head.into()), Wanted::Made(start, end)]);
-        parts.chain([Wanted::There(self.last.into())])
+        let parts = parts.flat_map(|(head, &(start, end))| [BodySegment::Bytes(head.into()), BodySegment::Inflated(start, end)]);
+        parts.chain([BodySegment::Bytes(self.last.into())])
     }
 
     /// Returns the body, cut out of all the bytes of the representation.
-    pub fn body(self, parts: &[Bytes]) -> Body {
+    pub fn body(self, parts: &[Bytes]) -> ResponseBody {
         let mut pieces = Vec::with_capacity(self.slices.len() * 2 + 1);
         for (head, &(start, end)) in self.heads.into_iter().zip(self.slices) {
             pieces.push(Bytes::from(head));
-            pieces.extend(Body::cut(parts, start, end));
+            pieces.extend(ResponseBody::cut(parts, start, end));
         }
         pieces.push(Bytes::from(self.last));
-        Body::parts(pieces)
+        ResponseBody::parts(pieces)
     }
 }
 
@@ -107,7 +107,7 @@ mod tests {
         let slices = [(two_gib - 20, two_gib - 10), (two_gib - 10, two_gib)];
         let content = Digest::of(b"x");
         let multipart = Multipart::new(&slices, two_gib, &content, longest, None).expect("it fits");
-        assert!(multipart.total() <= 20 + 2 * MOST_OVERHEAD);
+        assert!(multipart.total() <= 20 + 2 * MAX_PART_OVERHEAD_BYTES);
         assert!(Multipart::new(&slices, two_gib, &content, &"x".repeat(300), None).is_none());
     }
 
@@ -138,9 +138,9 @@ mod tests {
             assert_eq!(multipart().total(), expected.len() as u64);
             assert_eq!(multipart().content_type(), format!("multipart/byteranges; boundary={boundary}"));
             assert_eq!(multipart().body(&["01234".into(), "56789".into()]).len(), expected.len() as u64);
-            let made = multipart().wanted().map(|wanted| match wanted {
-                Wanted::There(bytes) => bytes,
-                Wanted::Made(start, end) => Bytes::copy_from_slice(&b"0123456789"[start as usize..end as usize]),
+            let made = multipart().segments().map(|wanted| match wanted {
+                BodySegment::Bytes(bytes) => bytes,
+                BodySegment::Inflated(start, end) => Bytes::copy_from_slice(&b"0123456789"[start as usize..end as usize]),
             });
             assert_eq!(made.collect::<Vec<_>>().concat(), expected.as_bytes());
         }

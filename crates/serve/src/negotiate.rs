@@ -7,7 +7,7 @@ use docwharf_base::codec::content_coding::ContentCoding;
 
 /// The form in which a file is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum ResponseForm {
     /// The content without a coding.
     Identity,
     /// The sealed DEFLATE bytes as a gzip file.
@@ -16,20 +16,20 @@ pub enum Form {
     Dense(ContentCoding),
 }
 
-impl Form {
+impl ResponseForm {
     /// Returns the value of Content-Encoding; `None` for the content without a coding.
     pub fn token(self) -> Option<&'static str> {
         match self {
-            Form::Identity => None,
-            Form::Gzip => Some("gzip"),
-            Form::Dense(coding) => Some(coding.token()),
+            ResponseForm::Identity => None,
+            ResponseForm::Gzip => Some("gzip"),
+            ResponseForm::Dense(coding) => Some(coding.token()),
         }
     }
 }
 
 /// The weights that a client gives to each coding, in thousandths; 0 means not acceptable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptedCodings {
     gzip: u16,
     brotli: u16,
     zstd: u16,
@@ -37,9 +37,9 @@ pub struct Accepted {
     identity: Option<u16>,
 }
 
-impl Accepted {
+impl AcceptedCodings {
     /// Parses `Accept-Encoding` (RFC 9110, 12.5.3) without allocating, because every request for a page calls it.
-    pub fn of(headers: &HeaderMap) -> Accepted {
+    pub fn parse(headers: &HeaderMap) -> AcceptedCodings {
         let (mut gzip, mut brotli, mut zstd, mut identity, mut any) = (None, None, None, None, None);
         for field in headers.get_all(ACCEPT_ENCODING) {
             for item in field.as_bytes().split(|&byte| byte == b',') {
@@ -54,15 +54,15 @@ impl Accepted {
                     () if is("*") => &mut any,
                     () => continue,
                 };
-                *slot = Some(quality(parts));
+                *slot = Some(parse_weight(parts));
             }
         }
         let or_any = |named: Option<u16>| named.or(any).unwrap_or(0);
-        Accepted { gzip: or_any(gzip), brotli: or_any(brotli), zstd: or_any(zstd), identity }
+        AcceptedCodings { gzip: or_any(gzip), brotli: or_any(brotli), zstd: or_any(zstd), identity }
     }
 
     /// Returns whether the client accepts a coding other than gzip and identity.
-    pub fn takes_dense(self) -> bool {
+    pub fn accepts_dense(self) -> bool {
         self.brotli > 0 || self.zstd > 0
     }
 
@@ -73,13 +73,13 @@ impl Accepted {
     /// is chosen, as nothing else differs for a reader, and of equally short ones the first of gzip, br, zstd. Identity
     /// is acceptable unless excluded, but it is preferred only if the client names it with a higher weight. It is also
     /// chosen if no acceptable form exists.
-    pub fn choose(self, gzip: u64, len: impl Fn(ContentCoding) -> Option<u64>) -> Form {
+    pub fn choose(self, gzip: u64, len: impl Fn(ContentCoding) -> Option<u64>) -> ResponseForm {
         let dense = |coding: ContentCoding, weight: u16| {
             let len = if weight > 0 { len(coding) } else { None };
-            len.map(|len| (weight, len, Form::Dense(coding)))
+            len.map(|len| (weight, len, ResponseForm::Dense(coding)))
         };
         let offers = [
-            (self.gzip > 0).then_some((self.gzip, gzip, Form::Gzip)),
+            (self.gzip > 0).then_some((self.gzip, gzip, ResponseForm::Gzip)),
             dense(ContentCoding::Brotli, self.brotli),
             dense(ContentCoding::Zstd, self.zstd),
         ];
@@ -88,7 +88,7 @@ impl Accepted {
             if is_better { next } else { best }
         });
         let best = best.filter(|(weight, ..)| self.identity.is_none_or(|identity| *weight >= identity));
-        best.map_or(Form::Identity, |(.., form)| form)
+        best.map_or(ResponseForm::Identity, |(.., form)| form)
     }
 }
 
@@ -114,7 +114,7 @@ pub fn prefers_markdown(headers: &HeaderMap) -> bool {
                 () if is("*/*") => (Some(2), Some(2)),
                 () => continue,
             };
-            let weight = quality(parts.map(str::as_bytes));
+            let weight = parse_weight(parts.map(str::as_bytes));
             for (slot, known) in [(for_markdown, &mut markdown), (for_html, &mut html)] {
                 if let Some(slot) = slot {
                     known[slot].get_or_insert((weight, order));
@@ -129,11 +129,11 @@ pub fn prefers_markdown(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the weight in thousandths (RFC 9110, 12.4.2). A weight that does not parse counts as 1.
-fn quality<'a>(parameters: impl Iterator<Item = &'a [u8]>) -> u16 {
+fn parse_weight<'a>(parameters: impl Iterator<Item = &'a [u8]>) -> u16 {
     for parameter in parameters {
         let Some(at) = parameter.iter().position(|&byte| byte == b'=') else { continue };
         if parameter[..at].trim_ascii().eq_ignore_ascii_case(b"q") {
-            return thousandths(parameter[at + 1..].trim_ascii()).unwrap_or(1000);
+            return parse_thousandths(parameter[at + 1..].trim_ascii()).unwrap_or(1000);
         }
     }
     1000
@@ -141,7 +141,7 @@ fn quality<'a>(parameters: impl Iterator<Item = &'a [u8]>) -> u16 {
 
 /// Parses `0`, `0.5` or `1.000`: a number with up to three decimals, of which more are ignored. Values above 1 count as
 /// 1.
-fn thousandths(value: &[u8]) -> Option<u16> {
+fn parse_thousandths(value: &[u8]) -> Option<u16> {
     let point = value.iter().position(|&byte| byte == b'.').unwrap_or(value.len());
     let (whole, decimals) = (&value[..point], value.get(point + 1..).unwrap_or_default());
     if whole.is_empty() || !whole.iter().chain(decimals).all(u8::is_ascii_digit) {
@@ -190,45 +190,45 @@ mod tests {
         }
     }
 
-    fn accepted(fields: &[&str]) -> Accepted {
+    fn accepted(fields: &[&str]) -> AcceptedCodings {
         let mut headers = HeaderMap::new();
         for field in fields {
             headers.append(ACCEPT_ENCODING, field.parse().unwrap());
         }
-        Accepted::of(&headers)
+        AcceptedCodings::parse(&headers)
     }
 
-    fn form(fields: &[&str]) -> Form {
+    fn form(fields: &[&str]) -> ResponseForm {
         accepted(fields).choose(10, |_| None)
     }
 
     #[test]
     fn of_the_highest_weight_the_form_with_the_fewest_bytes_goes_out() {
-        const BR: Form = Form::Dense(ContentCoding::Brotli);
-        const ZSTD: Form = Form::Dense(ContentCoding::Zstd);
+        const BR: ResponseForm = ResponseForm::Dense(ContentCoding::Brotli);
+        const ZSTD: ResponseForm = ResponseForm::Dense(ContentCoding::Zstd);
         for (fields, brotli, zstd, expected) in [
             (&["gzip, deflate, br, zstd"][..], Some(7), Some(8), BR),
             (&["gzip, deflate, br, zstd"], Some(8), Some(7), ZSTD),
             (&["gzip, deflate, br, zstd"], Some(7), Some(7), BR),
             (&["gzip, deflate, br, zstd"], None, Some(8), ZSTD),
-            (&["gzip, deflate, br, zstd"], None, None, Form::Gzip),
-            (&["zstd, br, gzip"], Some(10), Some(10), Form::Gzip),
-            (&["gzip, br;q=0.9"], Some(7), None, Form::Gzip),
+            (&["gzip, deflate, br, zstd"], None, None, ResponseForm::Gzip),
+            (&["zstd, br, gzip"], Some(10), Some(10), ResponseForm::Gzip),
+            (&["gzip, br;q=0.9"], Some(7), None, ResponseForm::Gzip),
             (&["gzip;q=0.8, BR;Q=0.9"], Some(11), None, BR),
             (&["br;q=0, *"], Some(7), Some(8), ZSTD),
             (&["*;q=0.5, gzip;q=0.1"], Some(9), Some(8), ZSTD),
             (&["*"], Some(7), Some(8), BR),
             (&["br"], Some(7), Some(1), BR),
-            (&["br"], None, Some(1), Form::Identity),
-            (&["br;q=0.5, identity"], Some(7), Some(1), Form::Identity),
+            (&["br"], None, Some(1), ResponseForm::Identity),
+            (&["br;q=0.5, identity"], Some(7), Some(1), ResponseForm::Identity),
             (&["br;q=0.5, identity;q=0.5"], Some(7), Some(1), BR),
             (&["gzip;q=0, br;q=0, zstd;q=0.001"], Some(7), Some(11), ZSTD),
             (&["gzip", "br"], Some(7), Some(8), BR),
-            (&["gzip"], Some(7), Some(8), Form::Gzip),
-            (&["brotli, zstandard, x-br"], Some(7), Some(8), Form::Identity),
+            (&["gzip"], Some(7), Some(8), ResponseForm::Gzip),
+            (&["brotli, zstandard, x-br"], Some(7), Some(8), ResponseForm::Identity),
             (&["identity;q=0, br"], Some(7), None, BR),
-            (&["*;q=0"], Some(7), Some(8), Form::Identity),
-            (&[], Some(7), Some(8), Form::Identity),
+            (&["*;q=0"], Some(7), Some(8), ResponseForm::Identity),
+            (&[], Some(7), Some(8), ResponseForm::Identity),
         ] {
             let len = |coding: ContentCoding| match coding {
                 ContentCoding::Brotli => brotli,
@@ -236,8 +236,8 @@ mod tests {
             };
             assert_eq!(accepted(fields).choose(10, len), expected, "{fields:?}");
         }
-        assert!(accepted(&["zstd;q=0.1"]).takes_dense());
-        assert!(!accepted(&["gzip, br;q=0"]).takes_dense());
+        assert!(accepted(&["zstd;q=0.1"]).accepts_dense());
+        assert!(!accepted(&["gzip, br;q=0"]).accepts_dense());
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
             ("0.x", None),
             ("0.5.5", None),
         ] {
-            assert_eq!(thousandths(value.as_bytes()), expected, "{value:?}");
+            assert_eq!(parse_thousandths(value.as_bytes()), expected, "{value:?}");
         }
     }
 
@@ -278,7 +278,7 @@ mod tests {
             &["identity;q=0, gzip;q=0.1"],
             &["gzip, identity"],
         ] {
-            assert_eq!(form(fields), Form::Gzip, "{fields:?}");
+            assert_eq!(form(fields), ResponseForm::Gzip, "{fields:?}");
         }
         for fields in [
             &[][..],
@@ -290,7 +290,7 @@ mod tests {
             &[""],
             &["identity"],
         ] {
-            assert_eq!(form(fields), Form::Identity, "{fields:?}");
+            assert_eq!(form(fields), ResponseForm::Identity, "{fields:?}");
         }
     }
 }

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, Request};
 
-use super::cidr::Networks;
+use super::cidr::IpRanges;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -29,7 +29,7 @@ pub struct Peer {
 
 /// The client that sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Client {
+pub struct ClientIdentity {
     /// The address of the client as far as it is known. An IPv4-mapped address is converted to IPv4.
     pub address: IpAddr,
     /// Whether `address` is that of the client, and not that of a proxy that does not name its client.
@@ -40,19 +40,19 @@ pub struct Client {
     pub is_by_proxy: bool,
 }
 
-impl Client {
+impl ClientIdentity {
     /// Identifies the client of a request. A request without a peer comes through the control socket, so its client is
     /// this machine.
-    pub fn of<B>(proxies: &Networks, request: &Request<B>) -> Client {
+    pub fn identify<B>(proxies: &IpRanges, request: &Request<B>) -> ClientIdentity {
         let peer = request.extensions().get::<Peer>();
         let address = peer.map_or(IpAddr::V6(Ipv6Addr::LOCALHOST), |peer| peer.address.ip().to_canonical());
         let is_encrypted = peer.is_some_and(|peer| peer.is_encrypted);
-        let direct = Client { address, is_known: true, is_https: is_encrypted, is_by_proxy: false };
+        let direct = ClientIdentity { address, is_known: true, is_https: is_encrypted, is_by_proxy: false };
         if peer.is_none() || !proxies.contains(address) {
             return direct;
         }
-        let said = forwarded(proxies, request.headers());
-        Client {
+        let said = read_forwarding_fields(proxies, request.headers());
+        ClientIdentity {
             address: said.address.unwrap_or(address),
             is_known: !said.is_doubtful && said.address.is_some(),
             is_https: said.is_https.unwrap_or(is_encrypted),
@@ -63,7 +63,7 @@ impl Client {
 
 /// The client as forwarding fields describe it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Said {
+struct ForwardedClient {
     /// The address of the client, if the fields have it.
     address: Option<IpAddr>,
     /// Whether the client uses https, if the fields tell.
@@ -72,21 +72,21 @@ struct Said {
     is_doubtful: bool,
 }
 
-impl Said {
-    const DOUBTFUL: Said = Said { address: None, is_https: Some(false), is_doubtful: true };
+impl ForwardedClient {
+    const DOUBTFUL: ForwardedClient = ForwardedClient { address: None, is_https: Some(false), is_doubtful: true };
 }
 
-fn forwarded(proxies: &Networks, headers: &HeaderMap) -> Said {
-    let (standard, usual) = (by_standard(proxies, headers), by_custom(proxies, headers));
+fn read_forwarding_fields(proxies: &IpRanges, headers: &HeaderMap) -> ForwardedClient {
+    let (standard, usual) = (read_forwarded(proxies, headers), read_x_forwarded(proxies, headers));
     let agree = |a: Option<bool>, b: Option<bool>| a.is_none() || b.is_none() || a == b;
     if standard.is_doubtful
         || usual.is_doubtful
         || (standard.address.is_some() && usual.address.is_some() && standard.address != usual.address)
         || !agree(standard.is_https, usual.is_https)
     {
-        return Said::DOUBTFUL;
+        return ForwardedClient::DOUBTFUL;
     }
-    Said {
+    ForwardedClient {
         address: standard.address.or(usual.address),
         is_https: standard.is_https.or(usual.is_https),
         is_doubtful: false,
@@ -95,21 +95,21 @@ fn forwarded(proxies: &Networks, headers: &HeaderMap) -> Said {
 
 /// The error for a hop that is not an address.
 #[derive(Debug)]
-struct Unreadable;
+struct UnreadableHop;
 
 /// Returns the last hop that is not a trusted proxy, or the first hop if all are trusted. The position is counted from
 /// the end. A hop that is not an address, on the way there, is an error.
-fn client_of<'a, T>(
-    proxies: &Networks,
+fn find_client<'a, T>(
+    proxies: &IpRanges,
     hops: impl DoubleEndedIterator<Item = &'a T>,
     address: impl Fn(&T) -> Option<IpAddr>,
-) -> Result<Option<(usize, IpAddr)>, Unreadable>
+) -> Result<Option<(usize, IpAddr)>, UnreadableHop>
 where
     T: 'a + ?Sized,
 {
     let mut last = None;
     for (at, hop) in hops.rev().enumerate() {
-        let address = address(hop).ok_or(Unreadable)?;
+        let address = address(hop).ok_or(UnreadableHop)?;
         last = Some((at, address));
         if !proxies.contains(address) {
             break;
@@ -119,7 +119,7 @@ where
 }
 
 /// Reads `X-Forwarded-For` and `X-Forwarded-Proto`. Several fields of one name are one list (RFC 9110, section 5.3).
-fn by_custom(proxies: &Networks, headers: &HeaderMap) -> Said {
+fn read_x_forwarded(proxies: &IpRanges, headers: &HeaderMap) -> ForwardedClient {
     let list = |name: &HeaderName| -> Option<Vec<&str>> {
         let mut items = Vec::new();
         for value in headers.get_all(name) {
@@ -127,8 +127,8 @@ fn by_custom(proxies: &Networks, headers: &HeaderMap) -> Said {
         }
         Some(items)
     };
-    let (Some(hops), Some(schemes)) = (list(&FORWARDED_FOR), list(&FORWARDED_PROTO)) else { return Said::DOUBTFUL };
-    let Ok(client) = client_of(proxies, hops.iter().copied(), node) else { return Said::DOUBTFUL };
+    let (Some(hops), Some(schemes)) = (list(&FORWARDED_FOR), list(&FORWARDED_PROTO)) else { return ForwardedClient::DOUBTFUL };
+    let Ok(client) = find_client(proxies, hops.iter().copied(), parse_node) else { return ForwardedClient::DOUBTFUL };
     // One scheme applies to the whole path; if there are as many schemes as hops, each applies to its hop.
     let scheme = match (schemes.len(), client) {
         (0, _) => None,
@@ -137,7 +137,7 @@ fn by_custom(proxies: &Networks, headers: &HeaderMap) -> Said {
         // Any other number of schemes is ambiguous, so it does not count as https.
         _ => Some(""),
     };
-    Said {
+    ForwardedClient {
         address: client.map(|(_, address)| address),
         is_https: scheme.map(|scheme| scheme.eq_ignore_ascii_case("https")),
         is_doubtful: false,
@@ -146,42 +146,42 @@ fn by_custom(proxies: &Networks, headers: &HeaderMap) -> Said {
 
 /// One hop of `Forwarded`.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Hop {
+struct ForwardedHop {
     from: Option<String>,
     proto: Option<String>,
 }
 
 /// Reads `Forwarded` (RFC 7239, section 4).
-fn by_standard(proxies: &Networks, headers: &HeaderMap) -> Said {
+fn read_forwarded(proxies: &IpRanges, headers: &HeaderMap) -> ForwardedClient {
     let mut hops = Vec::new();
     for value in headers.get_all(FORWARDED) {
-        let Some(()) = value.to_str().ok().and_then(|text| elements(text, &mut hops)) else { return Said::DOUBTFUL };
+        let Some(()) = value.to_str().ok().and_then(|text| parse_elements(text, &mut hops)) else { return ForwardedClient::DOUBTFUL };
     }
-    let one_scheme = |hop: Option<&Hop>| hop?.proto.as_ref().map(|proto| proto.eq_ignore_ascii_case("https"));
+    let one_scheme = |hop: Option<&ForwardedHop>| hop?.proto.as_ref().map(|proto| proto.eq_ignore_ascii_case("https"));
     if hops.iter().all(|hop| hop.from.is_none()) {
         // The proxy sends schemes and no addresses.
-        return Said { address: None, is_https: one_scheme(hops.last()), is_doubtful: false };
+        return ForwardedClient { address: None, is_https: one_scheme(hops.last()), is_doubtful: false };
     }
-    match client_of(proxies, hops.iter(), |hop| node(hop.from.as_deref()?)) {
+    match find_client(proxies, hops.iter(), |hop| parse_node(hop.from.as_deref()?)) {
         Ok(Some((at, address))) => {
             let is_https = one_scheme(hops.iter().rev().nth(at));
-            Said { address: Some(address), is_https, is_doubtful: false }
+            ForwardedClient { address: Some(address), is_https, is_doubtful: false }
         }
-        _ => Said::DOUBTFUL,
+        _ => ForwardedClient::DOUBTFUL,
     }
 }
 
 /// Parses `forwarded-element *( "," forwarded-element )` (RFC 7239, section 4) and appends its hops; `None` if the text
 /// is invalid.
-fn elements(text: &str, hops: &mut Vec<Hop>) -> Option<()> {
+fn parse_elements(text: &str, hops: &mut Vec<ForwardedHop>) -> Option<()> {
     let mut rest = text;
-    let mut hop = Hop::default();
+    let mut hop = ForwardedHop::default();
     loop {
         let end = rest.find(|c: char| !is_token(c)).unwrap_or(rest.len());
         let name = rest[..end].to_ascii_lowercase();
         rest = &rest[end..];
         if !name.is_empty() {
-            let (value, after) = value(rest.strip_prefix('=')?)?;
+            let (value, after) = parse_value(rest.strip_prefix('=')?)?;
             rest = after;
             let place = match name.as_str() {
                 "for" => Some(&mut hop.from),
@@ -212,7 +212,7 @@ fn is_token(c: char) -> bool {
 }
 
 /// Parses `token / quoted-string`; returns the value and the text after it.
-fn value(text: &str) -> Option<(String, &str)> {
+fn parse_value(text: &str) -> Option<(String, &str)> {
     let Some(quoted) = text.strip_prefix('"') else {
         // An IPv6 address must be quoted, but some proxies send it bare.
         let end = text.find(|c: char| !is_token(c) && !"[]:".contains(c)).unwrap_or(text.len());
@@ -232,7 +232,7 @@ fn value(text: &str) -> Option<(String, &str)> {
 
 /// Parses an address with an optional port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`. Names and
 /// `unknown` are not addresses.
-fn node(text: &str) -> Option<IpAddr> {
+fn parse_node(text: &str) -> Option<IpAddr> {
     let address = text.parse::<IpAddr>().or_else(|_| text.parse::<SocketAddr>().map(|address| address.ip()));
     let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
     address.ok().or_else(bracketed).map(|address| address.to_canonical())
@@ -244,7 +244,7 @@ mod tests {
 
     const PROXY: &str = "10.0.0.1";
 
-    fn client(peer: &str, fields: &[(&str, &str)]) -> Client {
+    fn client(peer: &str, fields: &[(&str, &str)]) -> ClientIdentity {
         let mut request = Request::new(());
         for (name, value) in fields {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
@@ -252,7 +252,7 @@ mod tests {
         }
         let address = SocketAddr::new(peer.parse().unwrap(), 4711);
         request.extensions_mut().insert(Peer { address, is_encrypted: false });
-        Client::of(&Networks::parse(&["10.0.0.0/8", "::1"]).unwrap(), &request)
+        ClientIdentity::identify(&IpRanges::parse(&["10.0.0.0/8", "::1"]).unwrap(), &request)
     }
 
     fn asks(fields: &[(&str, &str)]) -> (String, bool, bool) {
@@ -267,7 +267,7 @@ mod tests {
             let fields = [("forwarded", "for=192.0.2.1;proto=https"), ("x-forwarded-for", "192.0.2.1")];
             let client = client(peer, &fields);
             let address = "203.0.113.9".parse().unwrap();
-            assert_eq!(client, Client { address, is_known: true, is_https: false, is_by_proxy: false });
+            assert_eq!(client, ClientIdentity { address, is_known: true, is_https: false, is_by_proxy: false });
         }
         assert!(client("::ffff:10.0.0.1", &[]).is_by_proxy);
     }
@@ -343,11 +343,11 @@ mod tests {
 
     #[test]
     fn without_a_proxy_the_connection_itself_says_who_asks() {
-        let proxies = Networks::parse(&["10.0.0.0/8", "::1"]).unwrap();
+        let proxies = IpRanges::parse(&["10.0.0.0/8", "::1"]).unwrap();
         let mut request = Request::new(());
         request.headers_mut().insert("x-forwarded-for", "192.0.2.1".parse().unwrap());
-        let here = Client { address: Ipv6Addr::LOCALHOST.into(), is_known: true, is_https: false, is_by_proxy: false };
-        assert_eq!(Client::of(&proxies, &request), here, "nobody comes by the control socket");
+        let here = ClientIdentity { address: Ipv6Addr::LOCALHOST.into(), is_known: true, is_https: false, is_by_proxy: false };
+        assert_eq!(ClientIdentity::identify(&proxies, &request), here, "nobody comes by the control socket");
         for (peer, is_encrypted, proto, is_https, is_by_proxy) in [
             ("203.0.113.9", true, None, true, false),
             ("203.0.113.9", true, Some("http"), true, false),
@@ -363,9 +363,9 @@ mod tests {
             }
             let address = SocketAddr::new(peer.parse().unwrap(), 4711);
             request.extensions_mut().insert(Peer { address, is_encrypted });
-            let client = Client::of(&proxies, &request);
+            let client = ClientIdentity::identify(&proxies, &request);
             // A proxy that does not name its client.
-            let expected = Client { address: address.ip(), is_known: !is_by_proxy, is_https, is_by_proxy };
+            let expected = ClientIdentity { address: address.ip(), is_known: !is_by_proxy, is_https, is_by_proxy };
             assert_eq!(client, expected, "{peer} {is_encrypted} {proto:?}");
         }
     }

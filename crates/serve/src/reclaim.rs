@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
-use docwharf_site::mapping::return_freed;
+use docwharf_site::mapping::return_freed_memory;
 
 use super::workers::WorkerThreads;
 use super::held_bytes::HELD;
@@ -51,7 +51,7 @@ pub(super) async fn return_memory(crew: WorkerThreads) {
         ticks.tick().await;
         if load.record_drop(crew.connections(), HELD.held()) {
             // Not on a serving thread, because it blocks. A failure has no consequences.
-            let _ = spawn_blocking(return_freed).await;
+            let _ = spawn_blocking(return_freed_memory).await;
         }
     }
 }

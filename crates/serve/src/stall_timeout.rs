@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep_until};
 
 use super::Site;
-use super::doubts::is_damage;
+use super::damage_reports::is_read_error;
 use super::peer_progress::{ProgressCheck, STALL_TIMEOUT, PeerProgress, acknowledged_bytes};
 use super::lazy_stream::{SendFile, LazyTcpStream};
 
@@ -46,9 +46,9 @@ impl StallTimeoutStream {
         if let Poll::Ready(written) = written {
             self.waiting = None;
             if let (Err(error), Some(site)) = (&written, &self.site)
-                && is_damage(error)
+                && is_read_error(error)
             {
-                site.doubt(&format!("the stored file could not be read ({error})"));
+                site.report_damage(&format!("the stored file could not be read ({error})"));
             }
             return Poll::Ready(written);
         }

@@ -4,11 +4,11 @@ use std::cmp::Ordering;
 
 use docwharf_base::model::site_path::{is_hidden, is_page};
 
-use super::index::Index;
+use super::index::ImageIndex;
 
 /// A file that exists in only one of the versions, or differs between them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct FileChange {
     /// The path of the file.
     pub path: Vec<u8>,
     /// The size in the earlier version, in bytes; `None` if the file is not there.
@@ -19,45 +19,45 @@ pub struct Change {
 
 /// The changes among the files of one class: pages, or everything else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct FileChanges {
     /// The number of such files in the earlier version.
     pub before: u64,
     /// The number of such files in the later version.
     pub after: u64,
     /// The files that only the later version has, in byte order of their paths. The next two lists have the same order.
-    pub added: Vec<Change>,
+    pub added: Vec<FileChange>,
     /// The files that only the earlier version has.
-    pub removed: Vec<Change>,
+    pub removed: Vec<FileChange>,
     /// The files that both versions have, with different content.
-    pub changed: Vec<Change>,
+    pub changed: Vec<FileChange>,
 }
 
 /// The difference between two versions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Diff {
+pub struct VersionDiff {
     /// The HTML documents whose path has no hidden component.
-    pub pages: Changes,
+    pub count_pages: FileChanges,
     /// All other files.
-    pub files: Changes,
+    pub files: FileChanges,
     /// The size of all content in bytes, in the earlier and the later version.
     pub bytes: (u64, u64),
 }
 
-impl Changes {
+impl FileChanges {
     /// Whether no file was added, removed or changed.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }
 }
 
-impl Diff {
+impl VersionDiff {
     /// Whether both versions have the same content.
     pub fn is_empty(&self) -> bool {
-        self.pages.is_empty() && self.files.is_empty()
+        self.count_pages.is_empty() && self.files.is_empty()
     }
 
-    fn of(&mut self, path: &[u8]) -> &mut Changes {
-        if is_reachable_page(path) { &mut self.pages } else { &mut self.files }
+    fn changes_of(&mut self, path: &[u8]) -> &mut FileChanges {
+        if is_reachable_page(path) { &mut self.count_pages } else { &mut self.files }
     }
 }
 
@@ -67,13 +67,13 @@ fn is_reachable_page(path: &[u8]) -> bool {
 }
 
 /// Returns the number of pages of a version, as `sync` and `import` print it.
-pub fn pages(index: &Index) -> u64 {
+pub fn count_pages(index: &ImageIndex) -> u64 {
     (0..index.len()).filter(|&i| is_reachable_page(index.path(i))).count() as u64
 }
 
 /// Compares two versions path by path.
-pub fn diff(before: &Index, after: &Index) -> Diff {
-    let mut diff = Diff::default();
+pub fn compare_versions(before: &ImageIndex, after: &ImageIndex) -> VersionDiff {
+    let mut diff = VersionDiff::default();
     let (mut i, mut j) = (0, 0);
     while i < before.len() || j < after.len() {
         // Both are in byte order of their paths.
@@ -85,11 +85,11 @@ pub fn diff(before: &Index, after: &Index) -> Diff {
         let old = (order != Ordering::Greater).then(|| before.entry(i));
         let new = (order != Ordering::Less).then(|| after.entry(j));
         let path = if old.is_some() { before.path(i) } else { after.path(j) };
-        let changes = diff.of(path);
+        let changes = diff.changes_of(path);
         changes.before += u64::from(old.is_some());
         changes.after += u64::from(new.is_some());
         let change =
-            || Change { path: path.to_vec(), before: old.map(|entry| entry.len), after: new.map(|entry| entry.len) };
+            || FileChange { path: path.to_vec(), before: old.map(|entry| entry.len), after: new.map(|entry| entry.len) };
         match (&old, &new) {
             (Some(old), Some(new)) if old.content == new.content => {}
             (Some(_), Some(_)) => changes.changed.push(change()),
@@ -109,14 +109,14 @@ mod tests {
     use super::*;
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionManifest;
-    use crate::index::{Coding, Entry, encode};
+    use crate::index::{EntryCompression, IndexEntry, encode_index};
 
-    fn index(files: &[(&str, &str)]) -> Index {
-        let mut files: Vec<(&[u8], Entry)> = files
+    fn index(files: &[(&str, &str)]) -> ImageIndex {
+        let mut files: Vec<(&[u8], IndexEntry)> = files
             .iter()
             .map(|(path, text)| {
-                let entry = Entry {
-                    coding: Coding::Stored,
+                let entry = IndexEntry {
+                    coding: EntryCompression::Stored,
                     offset: 0,
                     coded_len: 0,
                     len: text.len() as u64,
@@ -136,10 +136,10 @@ mod tests {
             manifest.add(&entry.content, entry.len, path);
         }
         let id = manifest.id();
-        Index::decode(encode(0, id, &files), 0, id).unwrap()
+        ImageIndex::decode(encode_index(0, id, &files), 0, id).unwrap()
     }
 
-    fn paths(changes: &[Change]) -> Vec<&str> {
+    fn paths(changes: &[FileChange]) -> Vec<&str> {
         changes.iter().map(|change| std::str::from_utf8(&change.path).unwrap()).collect()
     }
 
@@ -147,25 +147,25 @@ mod tests {
     fn pages_and_other_files_are_told_apart_and_each_change_is_of_one_kind() {
         let before = index(&[("a.html", "1"), ("b.html", "22"), ("c.css", "3"), ("z.html", "9"), (".x/h.html", "")]);
         let after = index(&[("a.html", "1"), ("b.html", "4444"), ("d.css", "3"), ("0.html", "5"), (".x/h.html", "7")]);
-        let diff = diff(&before, &after);
-        assert_eq!((diff.pages.before, diff.pages.after, diff.bytes), (3, 3, (5, 8)));
-        assert_eq!(paths(&diff.pages.added), ["0.html"]);
-        assert_eq!(paths(&diff.pages.removed), ["z.html"]);
-        assert_eq!(diff.pages.changed, [Change { path: b"b.html".to_vec(), before: Some(2), after: Some(4) }]);
+        let diff = compare_versions(&before, &after);
+        assert_eq!((diff.count_pages.before, diff.count_pages.after, diff.bytes), (3, 3, (5, 8)));
+        assert_eq!(paths(&diff.count_pages.added), ["0.html"]);
+        assert_eq!(paths(&diff.count_pages.removed), ["z.html"]);
+        assert_eq!(diff.count_pages.changed, [FileChange { path: b"b.html".to_vec(), before: Some(2), after: Some(4) }]);
         assert_eq!(paths(&diff.files.added), ["d.css"]);
         assert_eq!(paths(&diff.files.removed), ["c.css"]);
         assert_eq!(paths(&diff.files.changed), [".x/h.html"], "a page that cannot be reached is a file");
-        assert_eq!((pages(&before), pages(&after)), (3, 3));
+        assert_eq!((count_pages(&before), count_pages(&after)), (3, 3));
         assert!(!diff.is_empty());
     }
 
     #[test]
     fn the_same_content_differs_in_nothing_and_an_empty_site_in_everything() {
         let site = index(&[("a.html", "1"), ("b.css", "2")]);
-        let same = diff(&site, &site);
+        let same = compare_versions(&site, &site);
         assert!(same.is_empty());
-        assert_eq!((same.pages.before, same.files.after), (1, 1));
-        let all = diff(&index(&[]), &site);
-        assert_eq!((all.pages.added.len(), all.files.added.len(), all.bytes), (1, 1, (0, 2)));
+        assert_eq!((same.count_pages.before, same.files.after), (1, 1));
+        let all = compare_versions(&index(&[]), &site);
+        assert_eq!((all.count_pages.added.len(), all.files.added.len(), all.bytes), (1, 1, (0, 2)));
     }
 }

@@ -5,22 +5,22 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::index::Coding;
+use super::index::EntryCompression;
 
 /// The id of an extra field (APPNOTE.TXT 4.5) which marks a name whose bytes are to be taken literally: the name is not
 /// UTF-8, or has a backslash that is not a separator. The reader of our own images uses the same id.
-const RAW_NAME: u16 = 0x7764;
+const RAW_NAME_FIELD_ID: u16 = 0x7764;
 /// Midnight of 1 January 1980 in MS-DOS format: the earliest time that a ZIP can hold.
-const DOS_TIME: [u8; 4] = [0, 0, 0x21, 0];
-const MAX32: u64 = u32::MAX as u64;
+const EARLIEST_DOS_TIME: [u8; 4] = [0, 0, 0x21, 0];
+const ZIP32_LIMIT: u64 = u32::MAX as u64;
 
 /// One member of the image, with the values of its headers.
 #[derive(Debug, Clone)]
-pub struct Member {
+pub struct ImageMember {
     /// The path; that of a folder ends with `/`.
     pub name: Box<[u8]>,
     /// The compression method of the bytes.
-    pub coding: Coding,
+    pub coding: EntryCompression,
     /// The CRC-32 of the content.
     pub crc: u32,
     /// The compressed size in bytes.
@@ -31,92 +31,92 @@ pub struct Member {
     pub header: u64,
 }
 
-fn put16(out: &mut Vec<u8>, value: u16) {
+fn write_u16_le(out: &mut Vec<u8>, value: u16) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-fn put32(out: &mut Vec<u8>, value: u64) {
-    out.extend_from_slice(&(value.min(MAX32) as u32).to_le_bytes());
+fn write_u32_le(out: &mut Vec<u8>, value: u64) {
+    out.extend_from_slice(&(value.min(ZIP32_LIMIT) as u32).to_le_bytes());
 }
 
-fn put64(out: &mut Vec<u8>, value: u64) {
+fn write_u64_le(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-impl Member {
+impl ImageMember {
     fn flags(&self) -> u16 {
         if !self.name.is_ascii() && std::str::from_utf8(&self.name).is_ok() { 1 << 11 } else { 0 }
     }
 
-    fn put_raw_mark(&self, out: &mut Vec<u8>) {
+    fn write_raw_name_field(&self, out: &mut Vec<u8>) {
         if std::str::from_utf8(&self.name).is_err() || self.name.contains(&b'\\') {
-            put16(out, RAW_NAME);
-            put16(out, 0);
+            write_u16_le(out, RAW_NAME_FIELD_ID);
+            write_u16_le(out, 0);
         }
     }
 
     /// Whether the local header has eight-byte sizes (zip64). This is decided from the size of the content before it is
     /// compressed, so the limit leaves 64 MiB for a compressed form that is larger than the content.
-    fn wide(&self) -> bool {
-        self.len >= MAX32 - (64 << 20)
+    fn needs_zip64(&self) -> bool {
+        self.len >= ZIP32_LIMIT - (64 << 20)
     }
 
-    fn put_common(&self, out: &mut Vec<u8>, wide: bool) {
-        put16(out, if wide { 45 } else { 20 });
-        put16(out, self.flags());
-        put16(out, if self.coding == Coding::Deflate { 8 } else { 0 });
-        out.extend_from_slice(&DOS_TIME);
-        put32(out, u64::from(self.crc));
-        put32(out, if wide { MAX32 } else { self.coded_len });
-        put32(out, if wide { MAX32 } else { self.len });
-        put16(out, self.name.len() as u16);
+    fn write_common_fields(&self, out: &mut Vec<u8>, wide: bool) {
+        write_u16_le(out, if wide { 45 } else { 20 });
+        write_u16_le(out, self.flags());
+        write_u16_le(out, if self.coding == EntryCompression::Deflate { 8 } else { 0 });
+        out.extend_from_slice(&EARLIEST_DOS_TIME);
+        write_u32_le(out, u64::from(self.crc));
+        write_u32_le(out, if wide { ZIP32_LIMIT } else { self.coded_len });
+        write_u32_le(out, if wide { ZIP32_LIMIT } else { self.len });
+        write_u16_le(out, self.name.len() as u16);
     }
 
     /// Appends the local file header (APPNOTE.TXT 4.3.7).
-    pub fn put_local(&self, out: &mut Vec<u8>) {
-        let wide = self.wide();
+    pub fn write_local_header(&self, out: &mut Vec<u8>) {
+        let wide = self.needs_zip64();
         let mut extra = Vec::new();
         if wide {
-            put16(&mut extra, 1);
-            put16(&mut extra, 16);
-            put64(&mut extra, self.len);
-            put64(&mut extra, self.coded_len);
+            write_u16_le(&mut extra, 1);
+            write_u16_le(&mut extra, 16);
+            write_u64_le(&mut extra, self.len);
+            write_u64_le(&mut extra, self.coded_len);
         }
-        self.put_raw_mark(&mut extra);
+        self.write_raw_name_field(&mut extra);
         out.extend_from_slice(b"PK\x03\x04");
-        self.put_common(out, wide);
-        put16(out, extra.len() as u16);
+        self.write_common_fields(out, wide);
+        write_u16_le(out, extra.len() as u16);
         out.extend_from_slice(&self.name);
         out.extend_from_slice(&extra);
     }
 
     /// Appends the central directory header (APPNOTE.TXT 4.3.12).
-    fn put_central(&self, out: &mut Vec<u8>) {
-        let wide = self.wide();
+    fn write_central_header(&self, out: &mut Vec<u8>) {
+        let wide = self.needs_zip64();
         let mut values = Vec::new();
         if wide {
-            put64(&mut values, self.len);
-            put64(&mut values, self.coded_len);
+            write_u64_le(&mut values, self.len);
+            write_u64_le(&mut values, self.coded_len);
         }
-        if self.header >= MAX32 {
-            put64(&mut values, self.header);
+        if self.header >= ZIP32_LIMIT {
+            write_u64_le(&mut values, self.header);
         }
         let mut extra = Vec::new();
         if !values.is_empty() {
-            put16(&mut extra, 1);
-            put16(&mut extra, values.len() as u16);
+            write_u16_le(&mut extra, 1);
+            write_u16_le(&mut extra, values.len() as u16);
             extra.extend_from_slice(&values);
         }
-        self.put_raw_mark(&mut extra);
+        self.write_raw_name_field(&mut extra);
         let folder = self.name.ends_with(b"/");
         let mode: u32 = if folder { 0o040_755 << 16 | 0x10 } else { 0o100_644 << 16 };
         out.extend_from_slice(b"PK\x01\x02");
-        put16(out, 3 << 8 | 45); // made by: Unix, version 4.5
-        self.put_common(out, wide);
-        put16(out, extra.len() as u16);
+        write_u16_le(out, 3 << 8 | 45); // made by: Unix, version 4.5
+        self.write_common_fields(out, wide);
+        write_u16_le(out, extra.len() as u16);
         out.extend_from_slice(&[0; 6]); // no comment, disk 0, no internal attributes
-        put32(out, u64::from(mode));
-        put32(out, self.header);
+        write_u32_le(out, u64::from(mode));
+        write_u32_le(out, self.header);
         out.extend_from_slice(&self.name);
         out.extend_from_slice(&extra);
     }
@@ -134,7 +134,7 @@ pub struct ImageWriter {
 /// A large member, whose content is written in several calls.
 #[derive(Debug)]
 pub struct LargeMember {
-    member: Member,
+    member: ImageMember,
     data: u64,
 }
 
@@ -156,34 +156,34 @@ impl ImageWriter {
 
     /// Appends a block of complete members at [`ImageWriter::position`]. The `header` offset of each member is relative
     /// to the start of the block.
-    pub fn append(&mut self, block: &[u8], members: impl Iterator<Item = Member>) -> io::Result<()> {
+    pub fn append(&mut self, block: &[u8], members: impl Iterator<Item = ImageMember>) -> io::Result<()> {
         self.file.write_all_at(block, self.at)?;
         for mut member in members {
             member.header += self.at;
-            self.record(&member);
+            self.add_central_header(&member);
         }
         self.at += block.len() as u64;
         Ok(())
     }
 
-    fn record(&mut self, member: &Member) {
-        member.put_central(&mut self.central);
+    fn add_central_header(&mut self, member: &ImageMember) {
+        member.write_central_header(&mut self.central);
         self.count += 1;
     }
 
     /// Appends a folder; its name ends with `/`.
-    pub fn folder(&mut self, name: &[u8]) -> io::Result<()> {
-        let member = Member { name: name.into(), coding: Coding::Stored, crc: 0, coded_len: 0, len: 0, header: 0 };
+    pub fn append_folder(&mut self, name: &[u8]) -> io::Result<()> {
+        let member = ImageMember { name: name.into(), coding: EntryCompression::Stored, crc: 0, coded_len: 0, len: 0, header: 0 };
         let mut block = Vec::new();
-        member.put_local(&mut block);
+        member.write_local_header(&mut block);
         self.append(&block, std::iter::once(member))
     }
 
     /// Starts a member with `len` bytes of content. [`ImageWriter::end_large`] completes its local header.
-    pub fn begin_large(&mut self, name: &[u8], coding: Coding, len: u64) -> io::Result<LargeMember> {
-        let member = Member { name: name.into(), coding, crc: 0, coded_len: 0, len, header: self.at };
+    pub fn begin_large(&mut self, name: &[u8], coding: EntryCompression, len: u64) -> io::Result<LargeMember> {
+        let member = ImageMember { name: name.into(), coding, crc: 0, coded_len: 0, len, header: self.at };
         let mut head = Vec::new();
-        member.put_local(&mut head);
+        member.write_local_header(&mut head);
         self.file.write_all_at(&head, self.at)?;
         self.at += head.len() as u64;
         Ok(LargeMember { member, data: self.at })
@@ -202,9 +202,9 @@ impl ImageWriter {
         member.crc = crc;
         member.coded_len = self.at - data;
         let mut head = Vec::new();
-        member.put_local(&mut head);
+        member.write_local_header(&mut head);
         self.file.write_all_at(&head, member.header)?;
-        self.record(&member);
+        self.add_central_header(&member);
         Ok((data, member.coded_len))
     }
 
@@ -213,26 +213,26 @@ impl ImageWriter {
     pub fn finish(&mut self) -> io::Result<u64> {
         let (start, size) = (self.at, self.central.len() as u64);
         let mut tail = Vec::new();
-        if self.count >= 0xffff || start >= MAX32 || size >= MAX32 {
+        if self.count >= 0xffff || start >= ZIP32_LIMIT || size >= ZIP32_LIMIT {
             tail.extend_from_slice(b"PK\x06\x06");
-            put64(&mut tail, 44);
-            put16(&mut tail, 3 << 8 | 45);
-            put16(&mut tail, 45);
+            write_u64_le(&mut tail, 44);
+            write_u16_le(&mut tail, 3 << 8 | 45);
+            write_u16_le(&mut tail, 45);
             tail.extend_from_slice(&[0; 8]);
             for number in [self.count, self.count, size, start] {
-                put64(&mut tail, number);
+                write_u64_le(&mut tail, number);
             }
             tail.extend_from_slice(b"PK\x06\x07\0\0\0\0");
-            put64(&mut tail, start + size);
+            write_u64_le(&mut tail, start + size);
             tail.extend_from_slice(&1u32.to_le_bytes());
         }
         tail.extend_from_slice(b"PK\x05\x06\0\0\0\0");
         let narrow = self.count.min(0xffff) as u16;
-        put16(&mut tail, narrow);
-        put16(&mut tail, narrow);
-        put32(&mut tail, size);
-        put32(&mut tail, start);
-        put16(&mut tail, 0);
+        write_u16_le(&mut tail, narrow);
+        write_u16_le(&mut tail, narrow);
+        write_u32_le(&mut tail, size);
+        write_u32_le(&mut tail, start);
+        write_u16_le(&mut tail, 0);
         self.file.write_all_at(&self.central, start)?;
         self.file.write_all_at(&tail, start + size)?;
         self.at = start + size + tail.len() as u64;
@@ -246,19 +246,19 @@ mod tests {
 
     use super::*;
 
-    fn member(name: &[u8], len: u64, header: u64) -> Member {
-        Member { name: name.into(), coding: Coding::Stored, crc: 0x0403_0201, coded_len: 5, len, header }
+    fn member(name: &[u8], len: u64, header: u64) -> ImageMember {
+        ImageMember { name: name.into(), coding: EntryCompression::Stored, crc: 0x0403_0201, coded_len: 5, len, header }
     }
 
-    fn local(member: &Member) -> Vec<u8> {
+    fn local(member: &ImageMember) -> Vec<u8> {
         let mut out = Vec::new();
-        member.put_local(&mut out);
+        member.write_local_header(&mut out);
         out
     }
 
-    fn central(member: &Member) -> Vec<u8> {
+    fn central(member: &ImageMember) -> Vec<u8> {
         let mut out = Vec::new();
-        member.put_central(&mut out);
+        member.write_central_header(&mut out);
         out
     }
 
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn sizes_and_places_that_do_not_fit_have_eight_bytes() {
-        const WIDE: u64 = MAX32 - (64 << 20);
+        const WIDE: u64 = ZIP32_LIMIT - (64 << 20);
         let narrow = local(&member(b"x", WIDE - 1, 0));
         assert_eq!((&narrow[..6], narrow.len()), (&b"PK\x03\x04\x14\0"[..], 31));
         assert_eq!(
@@ -301,19 +301,19 @@ mod tests {
         assert_eq!((wide[4], &wide[18..26], &wide[31..35]), (45, &[0xff; 8][..], &[1, 0, 16, 0][..]));
         assert_eq!(wide[35..], [WIDE.to_le_bytes(), 5u64.to_le_bytes()].concat());
         for (len, header, values) in [
-            (5, MAX32 - 1, vec![]),
-            (5, MAX32, vec![MAX32]),
+            (5, ZIP32_LIMIT - 1, vec![]),
+            (5, ZIP32_LIMIT, vec![ZIP32_LIMIT]),
             (WIDE - 1, 0, vec![]),
             (WIDE, 0, vec![WIDE, 5]),
-            (WIDE, MAX32 + 7, vec![WIDE, 5, MAX32 + 7]),
+            (WIDE, ZIP32_LIMIT + 7, vec![WIDE, 5, ZIP32_LIMIT + 7]),
         ] {
             let central = central(&member(b"x", len, header));
-            assert_eq!(central[42..46], (header.min(MAX32) as u32).to_le_bytes(), "{len} {header}");
+            assert_eq!(central[42..46], (header.min(ZIP32_LIMIT) as u32).to_le_bytes(), "{len} {header}");
             let extra: Vec<u8> = values.iter().flat_map(|value: &u64| value.to_le_bytes()).collect();
             let head: &[u8] = if extra.is_empty() { &[] } else { &[1, 0, extra.len() as u8, 0] };
             assert_eq!(central[47..], [head, &extra].concat(), "{len} {header}");
         }
-        let coded = Member { coding: Coding::Deflate, ..member(b"x", 9, 0) };
+        let coded = ImageMember { coding: EntryCompression::Deflate, ..member(b"x", 9, 0) };
         assert_eq!((local(&coded)[8], central(&coded)[10], narrow[8]), (8, 8, 0));
         let modes = [&b"x"[..], b"x/"].map(|name| central(&member(name, 0, 0))[38..42].to_vec());
         assert_eq!(modes, [(0o100_644u32 << 16).to_le_bytes(), (0o040_755 << 16 | 0x10u32).to_le_bytes()]);
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn the_end_has_eight_bytes_from_the_first_number_on_that_does_not_fit() {
-        for (at, count, is_wide) in [(0, 0xfffe, false), (0, 0xffff, true), (MAX32 - 1, 0, false), (MAX32, 0, true)] {
+        for (at, count, is_wide) in [(0, 0xfffe, false), (0, 0xffff, true), (ZIP32_LIMIT - 1, 0, false), (ZIP32_LIMIT, 0, true)] {
             let mut writer = ImageWriter { at, count, ..ImageWriter::new(tempfile::tempfile().unwrap()) };
             let end = writer.finish().unwrap();
             assert_eq!(
@@ -345,26 +345,26 @@ mod tests {
     #[test]
     fn what_was_written_another_reader_finds() {
         let mut writer = ImageWriter::new(tempfile::tempfile().unwrap());
-        let whole = |name: &[u8], text: &[u8], header: usize| Member {
+        let whole = |name: &[u8], text: &[u8], header: usize| ImageMember {
             name: name.into(),
-            coding: Coding::Stored,
+            coding: EntryCompression::Stored,
             crc: crc32fast::hash(text),
             coded_len: text.len() as u64,
             len: text.len() as u64,
             header: header as u64,
         };
-        writer.folder(b"d/").unwrap();
+        writer.append_folder(b"d/").unwrap();
         for (one, other) in [(&b"a.html"[..], &b"d/b.html"[..]), (b"d/c", b"e")] {
             let mut block = Vec::new();
             let members = [one, other].map(|name| {
                 let member = whole(name, name, block.len());
-                member.put_local(&mut block);
+                member.write_local_header(&mut block);
                 block.extend_from_slice(name);
                 member
             });
             writer.append(&block, members.into_iter()).unwrap();
         }
-        let large = writer.begin_large(b"large", Coding::Stored, 11).unwrap();
+        let large = writer.begin_large(b"large", EntryCompression::Stored, 11).unwrap();
         let data = writer.position();
         writer.write_large(b"first").unwrap();
         writer.write_large(b"second").unwrap();

@@ -6,7 +6,7 @@
 //! everything before, the CRC-32 of everything before.
 //!
 //! [`Index::read`] checks what must be right before a request is answered, fast enough for a start: that no bit has
-//! changed since the index was written (CRC-32), that it belongs to its image, and every bound. [`Index::prove`]
+//! changed since the index was written (CRC-32), that it belongs to its image, and every bound. [`Index::verify`]
 //! verifies what needs digests: that the records give the version id. A starting server does that after it has begun to
 //! serve.
 //!
@@ -18,26 +18,26 @@ use bytes::Bytes;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::{VersionManifest, VersionId};
 
-use super::table::{self, EMPTY};
+use super::path_table::{self, EMPTY_SLOT};
 
 const MAGIC: &[u8; 8] = b"DOCWHARF";
 /// The version of the format. It is raised whenever the layout or the meaning of a field changes.
-const FORMAT: u32 = 2;
+const FORMAT_VERSION: u32 = 2;
 /// The previous version of the format, without hash table, pairs of page and Markdown, and CRC-32. An index of this
 /// version is converted.
-const BEFORE: u32 = 1;
-const HEADER_BEFORE: usize = 8 + 4 + 4 + 8 + 32 + 8;
-const HEADER: usize = HEADER_BEFORE + 4 + 4;
-const RECORD: usize = 4 + 2 + 1 + 1 + 4 + 8 + 8 + 8 + 8 + 8 + 32 + 4;
-const SHA256: usize = 32;
-const CRC32: usize = 4;
+const PREVIOUS_FORMAT_VERSION: u32 = 1;
+const PREVIOUS_HEADER_BYTES: usize = 8 + 4 + 4 + 8 + 32 + 8;
+const HEADER_BYTES: usize = PREVIOUS_HEADER_BYTES + 4 + 4;
+const RECORD_BYTES: usize = 4 + 2 + 1 + 1 + 4 + 8 + 8 + 8 + 8 + 8 + 32 + 4;
+const SHA256_BYTES: usize = 32;
+const CRC32_BYTES: usize = 4;
 
 /// The number of records, or slots of the hash table, that are checked together: few enough to stay in the L1 cache.
-const AT_ONCE: usize = 256;
+const CHECK_CHUNK_RECORDS: usize = 256;
 
 /// The compression method of a file in the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coding {
+pub enum EntryCompression {
     /// Not compressed.
     Stored,
     /// A DEFLATE stream (RFC 1951).
@@ -46,9 +46,9 @@ pub enum Coding {
 
 /// The record of one file of the site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct IndexEntry {
     /// The compression method.
-    pub coding: Coding,
+    pub coding: EntryCompression,
     /// The offset of the file's data in the image.
     pub offset: u64,
     /// The compressed size in bytes.
@@ -77,7 +77,7 @@ pub struct IndexFault(&'static str);
 
 /// The index of a sealed image. Its bounds have been checked.
 #[derive(Clone)]
-pub struct Index {
+pub struct ImageIndex {
     bytes: Bytes,
     count: usize,
     slots: usize,
@@ -86,23 +86,23 @@ pub struct Index {
     at: [usize; 4],
 }
 
-impl std::fmt::Debug for Index {
+impl std::fmt::Debug for ImageIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Index").field("count", &self.count).finish_non_exhaustive()
     }
 }
 
 /// Encodes the index of an image of `image_len` bytes. `files` are in byte order of their paths.
-pub fn encode(image_len: u64, id: VersionId, files: &[(&[u8], Entry)]) -> Vec<u8> {
+pub fn encode_index(image_len: u64, id: VersionId, files: &[(&[u8], IndexEntry)]) -> Vec<u8> {
     let names: usize = files.iter().map(|(path, _)| path.len()).sum();
     let paths = || files.iter().map(|&(path, _)| path);
-    let table = table::table(paths());
+    let table = path_table::build_path_table(paths());
     let find = |wanted: &[u8]| files.binary_search_by(|(path, _)| (*path).cmp(wanted)).ok();
-    let pairs = table::beside(paths(), find);
-    let length = HEADER + files.len() * RECORD + table.len() * 4 + pairs.len() * 8 + names + SHA256 + CRC32;
+    let pairs = path_table::find_markdown_pairs(paths(), find);
+    let length = HEADER_BYTES + files.len() * RECORD_BYTES + table.len() * 4 + pairs.len() * 8 + names + SHA256_BYTES + CRC32_BYTES;
     let mut out = Vec::with_capacity(length);
     out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&FORMAT.to_le_bytes());
+    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
     out.extend_from_slice(&(files.len() as u32).to_le_bytes());
     out.extend_from_slice(&image_len.to_le_bytes());
     out.extend_from_slice(&id.0.0);
@@ -111,7 +111,7 @@ pub fn encode(image_len: u64, id: VersionId, files: &[(&[u8], Entry)]) -> Vec<u8
     out.extend_from_slice(&(pairs.len() as u32).to_le_bytes());
     let mut path_at = 0u32;
     for (path, entry) in files {
-        record(&mut out, path_at, path.len(), entry);
+        encode_record(&mut out, path_at, path.len(), entry);
         path_at += path.len() as u32;
     }
     let words = table.iter().copied().chain(pairs.iter().flat_map(|&(page, file)| [page, file]));
@@ -124,10 +124,10 @@ pub fn encode(image_len: u64, id: VersionId, files: &[(&[u8], Entry)]) -> Vec<u8
     out
 }
 
-fn record(out: &mut Vec<u8>, path_at: u32, path_len: usize, entry: &Entry) {
+fn encode_record(out: &mut Vec<u8>, path_at: u32, path_len: usize, entry: &IndexEntry) {
     out.extend_from_slice(&path_at.to_le_bytes());
     out.extend_from_slice(&(path_len as u16).to_le_bytes());
-    out.push(u8::from(entry.coding == Coding::Deflate));
+    out.push(u8::from(entry.coding == EntryCompression::Deflate));
     out.push(entry.spare_bits);
     out.extend_from_slice(&entry.crc.to_le_bytes());
     for number in [entry.offset, entry.coded_len, entry.len, entry.last_header_bit, entry.modified.cast_unsigned()] {
@@ -137,37 +137,37 @@ fn record(out: &mut Vec<u8>, path_at: u32, path_len: usize, entry: &Entry) {
     out.extend_from_slice(&entry.coded_crc.to_le_bytes());
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
+fn read_u16_le(bytes: &[u8], at: usize) -> u16 {
     let mut word = [0; 2];
     word.copy_from_slice(&bytes[at..at + 2]);
     u16::from_le_bytes(word)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
+fn read_u32_le(bytes: &[u8], at: usize) -> u32 {
     let mut word = [0; 4];
     word.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(word)
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
+fn read_u64_le(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
     u64::from_le_bytes(word)
 }
 
 /// Returns the total length of `parts`, each a count and an element size; `None` on overflow.
-fn total(parts: &[(usize, usize)]) -> Option<usize> {
+fn total_len(parts: &[(usize, usize)]) -> Option<usize> {
     parts.iter().try_fold(0usize, |sum, &(number, size)| sum.checked_add(number.checked_mul(size)?))
 }
 
 /// Checks that each record's path lies within the `names` bytes of paths, and its file within the image.
-fn bounds_of_records(records: &[[u8; RECORD]], image_len: u64, names: usize) -> Result<(), IndexFault> {
+fn check_record_bounds(records: &[[u8; RECORD_BYTES]], image_len: u64, names: usize) -> Result<(), IndexFault> {
     for record in records {
-        let (at, len) = (u32_at(record, 0) as usize, usize::from(u16_at(record, 4)));
+        let (at, len) = (read_u32_le(record, 0) as usize, usize::from(read_u16_le(record, 4)));
         if at.checked_add(len).is_none_or(|end| end > names) {
             return Err(IndexFault("a path out of bounds"));
         }
-        let (offset, coded_len) = (u64_at(record, 12), u64_at(record, 20));
+        let (offset, coded_len) = (read_u64_le(record, 12), read_u64_le(record, 20));
         if offset.checked_add(coded_len).is_none_or(|end| end > image_len) {
             return Err(IndexFault("a file out of bounds"));
         }
@@ -176,90 +176,90 @@ fn bounds_of_records(records: &[[u8; RECORD]], image_len: u64, names: usize) -> 
 }
 
 /// Decodes a record. Any bytes give an entry.
-fn entry(record: &[u8]) -> Entry {
-    let number = |n: usize| u64_at(record, 12 + n * 8);
+fn decode_record(record: &[u8]) -> IndexEntry {
+    let number = |n: usize| read_u64_le(record, 12 + n * 8);
     let mut content = [0; 32];
     content.copy_from_slice(&record[52..84]);
-    Entry {
-        coding: if record[6] == 1 { Coding::Deflate } else { Coding::Stored },
+    IndexEntry {
+        coding: if record[6] == 1 { EntryCompression::Deflate } else { EntryCompression::Stored },
         spare_bits: record[7],
-        crc: u32_at(record, 8),
+        crc: read_u32_le(record, 8),
         offset: number(0),
         coded_len: number(1),
         len: number(2),
         last_header_bit: number(3),
         modified: number(4).cast_signed(),
         content: Digest(content),
-        coded_crc: u32_at(record, 84),
+        coded_crc: read_u32_le(record, 84),
     }
 }
 
 /// Whether the header is that of the previous format.
-fn is_of_before(bytes: &[u8]) -> bool {
-    bytes.len() >= HEADER_BEFORE + SHA256 && &bytes[..8] == MAGIC && u32_at(bytes, 8) == BEFORE
+fn is_previous_format(bytes: &[u8]) -> bool {
+    bytes.len() >= PREVIOUS_HEADER_BYTES + SHA256_BYTES && &bytes[..8] == MAGIC && read_u32_le(bytes, 8) == PREVIOUS_FORMAT_VERSION
 }
 
 /// Verifies an index of the previous format and converts it to the current one.
-fn taken_over(bytes: &[u8], image_len: u64, id: VersionId) -> Result<Vec<u8>, IndexFault> {
-    let count = u32_at(bytes, 12) as usize;
-    let names = usize::try_from(u64_at(bytes, 56)).map_err(|_| IndexFault("length"))?;
-    if total(&[(HEADER_BEFORE, 1), (count, RECORD), (names, 1), (SHA256, 1)]) != Some(bytes.len()) {
+fn convert_previous_format(bytes: &[u8], image_len: u64, id: VersionId) -> Result<Vec<u8>, IndexFault> {
+    let count = read_u32_le(bytes, 12) as usize;
+    let names = usize::try_from(read_u64_le(bytes, 56)).map_err(|_| IndexFault("length"))?;
+    if total_len(&[(PREVIOUS_HEADER_BYTES, 1), (count, RECORD_BYTES), (names, 1), (SHA256_BYTES, 1)]) != Some(bytes.len()) {
         return Err(IndexFault("length"));
     }
-    let (body, check) = bytes.split_at(bytes.len() - SHA256);
+    let (body, check) = bytes.split_at(bytes.len() - SHA256_BYTES);
     if Digest::of(body).0 != check {
         return Err(IndexFault("checksum"));
     }
-    if u64_at(bytes, 16) != image_len || bytes[24..56] != id.0.0 {
+    if read_u64_le(bytes, 16) != image_len || bytes[24..56] != id.0.0 {
         return Err(IndexFault("another image"));
     }
-    let (records, names) = body[HEADER_BEFORE..].split_at(count * RECORD);
+    let (records, names) = body[PREVIOUS_HEADER_BYTES..].split_at(count * RECORD_BYTES);
     let file = |record| {
-        let (at, len) = (u32_at(record, 0) as usize, usize::from(u16_at(record, 4)));
+        let (at, len) = (read_u32_le(record, 0) as usize, usize::from(read_u16_le(record, 4)));
         let path = at.checked_add(len).and_then(|end| names.get(at..end));
-        Ok((path.ok_or(IndexFault("a path out of bounds"))?, entry(record)))
+        Ok((path.ok_or(IndexFault("a path out of bounds"))?, decode_record(record)))
     };
-    let files: Vec<(&[u8], Entry)> = records.chunks_exact(RECORD).map(file).collect::<Result<_, _>>()?;
+    let files: Vec<(&[u8], IndexEntry)> = records.chunks_exact(RECORD_BYTES).map(file).collect::<Result<_, _>>()?;
     if !files.is_sorted_by(|(a, _), (b, _)| a < b) {
         return Err(IndexFault("order"));
     }
-    Ok(encode(image_len, id, &files))
+    Ok(encode_index(image_len, id, &files))
 }
 
-impl Index {
+impl ImageIndex {
     /// Reads an index and verifies it in full against its image and its version id. An index of the previous format is
     /// converted: [`Index::bytes`] returns the current format.
-    pub fn decode(bytes: impl Into<Bytes>, image_len: u64, id: VersionId) -> Result<Index, IndexFault> {
+    pub fn decode(bytes: impl Into<Bytes>, image_len: u64, id: VersionId) -> Result<ImageIndex, IndexFault> {
         let bytes = bytes.into();
-        let bytes = if is_of_before(&bytes) { taken_over(&bytes, image_len, id)?.into() } else { bytes };
-        let index = Index::read(bytes, image_len, id)?;
-        index.prove(id)?;
+        let bytes = if is_previous_format(&bytes) { convert_previous_format(&bytes, image_len, id)?.into() } else { bytes };
+        let index = ImageIndex::read(bytes, image_len, id)?;
+        index.verify(id)?;
         Ok(index)
     }
 
     /// Reads an index and checks everything that must be right before a request is answered from it, except digests:
-    /// see [`Index::prove`].
-    pub fn read(bytes: Bytes, image_len: u64, id: VersionId) -> Result<Index, IndexFault> {
-        if bytes.len() < HEADER + SHA256 + CRC32 || &bytes[..8] != MAGIC || u32_at(&bytes, 8) != FORMAT {
+    /// see [`Index::verify`].
+    pub fn read(bytes: Bytes, image_len: u64, id: VersionId) -> Result<ImageIndex, IndexFault> {
+        if bytes.len() < HEADER_BYTES + SHA256_BYTES + CRC32_BYTES || &bytes[..8] != MAGIC || read_u32_le(&bytes, 8) != FORMAT_VERSION {
             return Err(IndexFault("another format"));
         }
-        let count = u32_at(&bytes, 12) as usize;
-        let names = usize::try_from(u64_at(&bytes, 56)).map_err(|_| IndexFault("length"))?;
-        let (slots, pairs) = (u32_at(&bytes, 64) as usize, u32_at(&bytes, 68) as usize);
-        let parts = [(HEADER, 1), (count, RECORD), (slots, 4), (pairs, 8), (names, 1), (SHA256, 1), (CRC32, 1)];
-        if total(&parts) != Some(bytes.len()) || slots != table::slots(count) || pairs > count {
+        let count = read_u32_le(&bytes, 12) as usize;
+        let names = usize::try_from(read_u64_le(&bytes, 56)).map_err(|_| IndexFault("length"))?;
+        let (slots, pairs) = (read_u32_le(&bytes, 64) as usize, read_u32_le(&bytes, 68) as usize);
+        let parts = [(HEADER_BYTES, 1), (count, RECORD_BYTES), (slots, 4), (pairs, 8), (names, 1), (SHA256_BYTES, 1), (CRC32_BYTES, 1)];
+        if total_len(&parts) != Some(bytes.len()) || slots != path_table::slot_count(count) || pairs > count {
             return Err(IndexFault("length"));
         }
-        let sum_at = bytes.len() - CRC32;
-        let table_at = HEADER + count * RECORD;
-        let at = [table_at, table_at + slots * 4, table_at + slots * 4 + pairs * 8, sum_at - SHA256];
-        let sum = u32_at(&bytes, sum_at);
-        let index = Index { bytes, count, slots, pairs, at };
-        let (is, bounds) = index.look_through(image_len, names);
+        let sum_at = bytes.len() - CRC32_BYTES;
+        let table_at = HEADER_BYTES + count * RECORD_BYTES;
+        let at = [table_at, table_at + slots * 4, table_at + slots * 4 + pairs * 8, sum_at - SHA256_BYTES];
+        let sum = read_u32_le(&bytes, sum_at);
+        let index = ImageIndex { bytes, count, slots, pairs, at };
+        let (is, bounds) = index.check_bounds(image_len, names);
         if is != sum {
             return Err(IndexFault("checksum"));
         }
-        if u64_at(&index.bytes, 16) != image_len || index.bytes[24..56] != id.0.0 {
+        if read_u64_le(&index.bytes, 16) != image_len || index.bytes[24..56] != id.0.0 {
             return Err(IndexFault("another image"));
         }
         bounds.map(|()| index)
@@ -267,18 +267,18 @@ impl Index {
 
     /// Computes the CRC-32 of everything before it and checks every bound. It works in small pieces, so that each piece
     /// comes from memory only once.
-    fn look_through(&self, image_len: u64, names: usize) -> (u32, Result<(), IndexFault>) {
-        let [records, table, pairs, paths] = [HEADER, self.at[0], self.at[1], self.at[2]];
+    fn check_bounds(&self, image_len: u64, names: usize) -> (u32, Result<(), IndexFault>) {
+        let [records, table, pairs, paths] = [HEADER_BYTES, self.at[0], self.at[1], self.at[2]];
         let mut sum = crc32fast::Hasher::new();
         sum.update(&self.bytes[..records]);
         let mut bounds = Ok(());
-        for piece in self.bytes[records..table].chunks(AT_ONCE * RECORD) {
+        for piece in self.bytes[records..table].chunks(CHECK_CHUNK_RECORDS * RECORD_BYTES) {
             sum.update(piece);
-            bounds = bounds.and_then(|()| bounds_of_records(piece.as_chunks().0, image_len, names));
+            bounds = bounds.and_then(|()| check_record_bounds(piece.as_chunks().0, image_len, names));
         }
         let is_file = |word: &[u8; 4]| (u32::from_le_bytes(*word) as usize) < self.count;
-        let is_empty = |word: &[u8; 4]| u32::from_le_bytes(*word) == EMPTY;
-        for piece in self.bytes[table..pairs].chunks(AT_ONCE * 4) {
+        let is_empty = |word: &[u8; 4]| u32::from_le_bytes(*word) == EMPTY_SLOT;
+        for piece in self.bytes[table..pairs].chunks(CHECK_CHUNK_RECORDS * 4) {
             sum.update(piece);
             // Checks all words of the piece: without an early exit the compiler vectorises the loop.
             if !piece.as_chunks().0.iter().fold(true, |holds, word| holds & (is_file(word) | is_empty(word))) {
@@ -289,15 +289,15 @@ impl Index {
         if !self.bytes[pairs..paths].as_chunks().0.iter().all(is_file) {
             bounds = bounds.and(Err(IndexFault("Markdown out of bounds")));
         }
-        sum.update(&self.bytes[paths..self.bytes.len() - CRC32]);
+        sum.update(&self.bytes[paths..self.bytes.len() - CRC32_BYTES]);
         (sum.finalize(), bounds)
     }
 
     /// Verifies that the index is the one that was written, and that it was written correctly: its SHA-256, paths in
     /// order and found by the hash table, the manifest giving the version id, each page with its Markdown. Takes about
     /// 10 ms for 30,000 files.
-    pub fn prove(&self, id: VersionId) -> Result<(), IndexFault> {
-        if Digest::of(&self.bytes[..self.at[3]]).0 != self.bytes[self.at[3]..self.at[3] + SHA256] {
+    pub fn verify(&self, id: VersionId) -> Result<(), IndexFault> {
+        if Digest::of(&self.bytes[..self.at[3]]).0 != self.bytes[self.at[3]..self.at[3] + SHA256_BYTES] {
             return Err(IndexFault("digest"));
         }
         let mut manifest = VersionManifest::default();
@@ -316,8 +316,8 @@ impl Index {
         if manifest.id() != id {
             return Err(IndexFault("version id"));
         }
-        let pairs = table::beside((0..self.count).map(|i| self.path(i)), |path| self.find(path));
-        if (0..self.pairs).map(|i| self.pair(i)).eq(pairs) { Ok(()) } else { Err(IndexFault("Markdown")) }
+        let pairs = path_table::find_markdown_pairs((0..self.count).map(|i| self.path(i)), |path| self.find(path));
+        if (0..self.pairs).map(|i| self.markdown_pair(i)).eq(pairs) { Ok(()) } else { Err(IndexFault("Markdown")) }
     }
 
     /// Returns the bytes of the index file.
@@ -336,28 +336,28 @@ impl Index {
     }
 
     fn record(&self, i: usize) -> &[u8] {
-        &self.bytes[HEADER + i * RECORD..HEADER + (i + 1) * RECORD]
+        &self.bytes[HEADER_BYTES + i * RECORD_BYTES..HEADER_BYTES + (i + 1) * RECORD_BYTES]
     }
 
     /// Returns the path of file `i`, which is below [`Index::len`].
     pub fn path(&self, i: usize) -> &[u8] {
         let record = self.record(i);
-        let (at, len) = (u32_at(record, 0) as usize, usize::from(u16_at(record, 4)));
+        let (at, len) = (read_u32_le(record, 0) as usize, usize::from(read_u16_le(record, 4)));
         self.bytes[self.at[2]..self.at[3]].get(at..at.saturating_add(len)).unwrap_or_default()
     }
 
     /// Returns the record of file `i`, which is below [`Index::len`].
-    pub fn entry(&self, i: usize) -> Entry {
-        entry(self.record(i))
+    pub fn entry(&self, i: usize) -> IndexEntry {
+        decode_record(self.record(i))
     }
 
     /// Returns the number of the file at `path`.
     pub fn find(&self, path: &[u8]) -> Option<usize> {
         let table = &self.bytes[self.at[0]..self.at[1]];
-        let mut slot = table::first_slot(path, self.slots);
+        let mut slot = path_table::first_slot(path, self.slots);
         for _ in 0..self.slots {
-            let file = u32_at(table, slot * 4);
-            if file == EMPTY {
+            let file = read_u32_le(table, slot * 4);
+            if file == EMPTY_SLOT {
                 return None;
             }
             let file = file as usize;
@@ -371,14 +371,14 @@ impl Index {
 
     /// Returns the number of the Markdown file with the same text as the page with this number.
     pub fn markdown(&self, page: usize) -> Option<usize> {
-        let at = partition(self.pairs, |i| (self.pair(i).0 as usize) < page);
-        let (of, file) = (at < self.pairs).then(|| self.pair(at))?;
+        let at = partition(self.pairs, |i| (self.markdown_pair(i).0 as usize) < page);
+        let (of, file) = (at < self.pairs).then(|| self.markdown_pair(at))?;
         (of as usize == page && (file as usize) < self.count).then_some(file as usize)
     }
 
-    fn pair(&self, i: usize) -> (u32, u32) {
+    fn markdown_pair(&self, i: usize) -> (u32, u32) {
         let at = self.at[1] + i * 8;
-        (u32_at(&self.bytes, at), u32_at(&self.bytes, at + 4))
+        (read_u32_le(&self.bytes, at), read_u32_le(&self.bytes, at + 4))
     }
 
     /// Returns the first path, in byte order, that is equal to or after `path`.
@@ -408,8 +408,8 @@ mod tests {
     use super::*;
 
     fn sample() -> (Vec<u8>, VersionId) {
-        let entry = |n: u64| Entry {
-            coding: Coding::Deflate,
+        let entry = |n: u64| IndexEntry {
+            coding: EntryCompression::Deflate,
             offset: n,
             coded_len: 5,
             len: 9,
@@ -421,18 +421,18 @@ mod tests {
             modified: -5,
         };
         let mut manifest = VersionManifest::default();
-        let files: Vec<(&[u8], Entry)> = vec![(b"a.html", entry(0)), (b"a.md", entry(5)), (b"b", entry(10))];
+        let files: Vec<(&[u8], IndexEntry)> = vec![(b"a.html", entry(0)), (b"a.md", entry(5)), (b"b", entry(10))];
         for (path, entry) in &files {
             manifest.add(&entry.content, entry.len, path);
         }
         let id = manifest.id();
-        (encode(15, id, &files), id)
+        (encode_index(15, id, &files), id)
     }
 
     #[test]
     fn what_was_written_is_found() {
         let (bytes, id) = sample();
-        let index = Index::decode(bytes, 15, id).unwrap();
+        let index = ImageIndex::decode(bytes, 15, id).unwrap();
         assert_eq!(
             [&b"a.html"[..], b"a.md", b"b", b"a."].map(|path| index.find(path)),
             [Some(0), Some(1), Some(2), None]
@@ -449,25 +449,25 @@ mod tests {
     fn any_flipped_bit_and_any_other_length_is_noticed() {
         let (bytes, id) = sample();
         // The check before a request is answered.
-        let read = |bytes: &[u8], len, id| Index::read(Bytes::copy_from_slice(bytes), len, id);
+        let read = |bytes: &[u8], len, id| ImageIndex::read(Bytes::copy_from_slice(bytes), len, id);
         assert!(read(&bytes, 15, id).is_ok());
         for bit in 0..bytes.len() * 8 {
             let mut wrong = bytes.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
-            assert!(read(&wrong, 15, id).is_err() && Index::decode(wrong, 15, id).is_err(), "bit {bit}");
+            assert!(read(&wrong, 15, id).is_err() && ImageIndex::decode(wrong, 15, id).is_err(), "bit {bit}");
         }
         for cut in 0..bytes.len() {
             assert!(read(&bytes[..cut], 15, id).is_err(), "cut at {cut}");
-            assert!(Index::decode(bytes[..cut].to_vec(), 15, id).is_err(), "cut at {cut}");
+            assert!(ImageIndex::decode(bytes[..cut].to_vec(), 15, id).is_err(), "cut at {cut}");
         }
         let other = VersionId(Digest::of(b"other"));
         assert!(read(&bytes, 14, id).is_err() && read(&bytes, 15, other).is_err());
-        assert!(Index::decode(bytes.clone(), 14, id).is_err() && Index::decode(bytes, 15, other).is_err());
+        assert!(ImageIndex::decode(bytes.clone(), 14, id).is_err() && ImageIndex::decode(bytes, 15, other).is_err());
     }
 
     /// Sets the CRC-32 that matches the changed bytes.
     fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
-        let sum_at = bytes.len() - CRC32;
+        let sum_at = bytes.len() - CRC32_BYTES;
         let sum = crc32fast::hash(&bytes[..sum_at]);
         bytes[sum_at..].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -476,13 +476,13 @@ mod tests {
     #[test]
     fn a_checksum_that_fits_the_damage_does_not_hide_it() {
         let (bytes, id) = sample();
-        for bit in 0..(bytes.len() - CRC32) * 8 {
+        for bit in 0..(bytes.len() - CRC32_BYTES) * 8 {
             let mut wrong = bytes.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
             let wrong = summed(wrong);
-            assert!(Index::decode(wrong.clone(), 15, id).is_err(), "bit {bit}");
+            assert!(ImageIndex::decode(wrong.clone(), 15, id).is_err(), "bit {bit}");
             // An index that passes the first check stays within its bounds.
-            if let Ok(index) = Index::read(wrong.into(), 15, id) {
+            if let Ok(index) = ImageIndex::read(wrong.into(), 15, id) {
                 for file in 0..index.len() {
                     let entry = index.entry(file);
                     assert!(entry.offset + entry.coded_len <= 15, "bit {bit}");
@@ -494,15 +494,15 @@ mod tests {
     #[test]
     fn whatever_a_disk_makes_of_it_after_it_was_checked_nobody_panics_or_waits() {
         let (bytes, id) = sample();
-        let good = Index::decode(bytes.clone(), 15, id).unwrap();
+        let good = ImageIndex::decode(bytes.clone(), 15, id).unwrap();
         let ask = |bytes: Vec<u8>| {
-            let index = Index { bytes: bytes.into(), ..good.clone() };
+            let index = ImageIndex { bytes: bytes.into(), ..good.clone() };
             for file in 0..index.len() {
                 let _ = (index.path(file), index.entry(file), index.markdown(file));
             }
             let missing = [&b""[..], b"a", b"a/b.html", b"zz"].map(|path| (index.find(path), index.first_from(path)));
             assert!(missing.iter().all(|(file, _)| file.is_none_or(|file| file < index.len())));
-            let _ = index.prove(id);
+            let _ = index.verify(id);
         };
         for bit in 0..bytes.len() * 8 {
             let mut wrong = bytes.clone();
@@ -519,10 +519,10 @@ mod tests {
 
     /// Converts a sample to the previous format.
     fn of_before(bytes: &[u8]) -> Vec<u8> {
-        let index = Index::read(Bytes::copy_from_slice(bytes), 15, sample().1).unwrap();
-        let mut old = bytes[..HEADER_BEFORE].to_vec();
-        old[8..12].copy_from_slice(&BEFORE.to_le_bytes());
-        old.extend_from_slice(&bytes[HEADER..index.at[0]]);
+        let index = ImageIndex::read(Bytes::copy_from_slice(bytes), 15, sample().1).unwrap();
+        let mut old = bytes[..PREVIOUS_HEADER_BYTES].to_vec();
+        old[8..12].copy_from_slice(&PREVIOUS_FORMAT_VERSION.to_le_bytes());
+        old.extend_from_slice(&bytes[HEADER_BYTES..index.at[0]]);
         old.extend_from_slice(&bytes[index.at[2]..index.at[3]]);
         let digest = Digest::of(&old);
         old.extend_from_slice(&digest.0);
@@ -533,24 +533,24 @@ mod tests {
     fn an_index_of_the_format_before_is_taken_over_if_it_is_whole() {
         let (bytes, id) = sample();
         let old = of_before(&bytes);
-        assert!(Index::read(Bytes::from(old.clone()), 15, id).is_err(), "only after it has been taken over");
-        assert_eq!(Index::decode(old.clone(), 15, id).unwrap().bytes(), bytes);
-        assert!(Index::decode(old.clone(), 14, id).is_err());
+        assert!(ImageIndex::read(Bytes::from(old.clone()), 15, id).is_err(), "only after it has been taken over");
+        assert_eq!(ImageIndex::decode(old.clone(), 15, id).unwrap().bytes(), bytes);
+        assert!(ImageIndex::decode(old.clone(), 14, id).is_err());
         for bit in 0..old.len() * 8 {
             let mut wrong = old.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
-            assert!(Index::decode(wrong, 15, id).is_err(), "bit {bit}");
+            assert!(ImageIndex::decode(wrong, 15, id).is_err(), "bit {bit}");
         }
         for cut in 0..old.len() {
-            assert!(Index::decode(old[..cut].to_vec(), 15, id).is_err(), "cut at {cut}");
+            assert!(ImageIndex::decode(old[..cut].to_vec(), 15, id).is_err(), "cut at {cut}");
         }
     }
 
     /// Sets the SHA-256 and the CRC-32 that match the changed bytes.
     fn digested(mut bytes: Vec<u8>) -> Vec<u8> {
-        let end = bytes.len() - CRC32 - SHA256;
+        let end = bytes.len() - CRC32_BYTES - SHA256_BYTES;
         let digest = Digest::of(&bytes[..end]);
-        bytes[end..end + SHA256].copy_from_slice(&digest.0);
+        bytes[end..end + SHA256_BYTES].copy_from_slice(&digest.0);
         summed(bytes)
     }
 
@@ -563,13 +563,13 @@ mod tests {
     #[test]
     fn each_bound_is_looked_at_before_anything_is_answered_whatever_the_checksum_says() {
         let (bytes, id) = sample();
-        let [table, pairs, paths, _] = Index::read(bytes.clone().into(), 15, id).unwrap().at;
-        let last = HEADER + 2 * RECORD;
-        let read = |bytes: Vec<u8>| Index::read(summed(bytes).into(), 15, id).map(drop);
+        let [table, pairs, paths, _] = ImageIndex::read(bytes.clone().into(), 15, id).unwrap().at;
+        let last = HEADER_BYTES + 2 * RECORD_BYTES;
+        let read = |bytes: Vec<u8>| ImageIndex::read(summed(bytes).into(), 15, id).map(drop);
         let (word, long) = (|n: u32| n.to_le_bytes(), |n: u64| n.to_le_bytes());
         for (at, with, why) in [
             (0, &b"d"[..], "another format"),
-            (8, &word(FORMAT + 1), "another format"),
+            (8, &word(FORMAT_VERSION + 1), "another format"),
             (12, &word(2), "length"),
             (56, &long(10), "length"),
             (56, &long(u64::MAX), "length"),
@@ -584,7 +584,7 @@ mod tests {
             (last + 12, &long(u64::MAX), "a file out of bounds"),
             (last + 20, &long(6), "a file out of bounds"),
             (table, &word(3), "a slot out of bounds"),
-            (table, &word(EMPTY - 1), "a slot out of bounds"),
+            (table, &word(EMPTY_SLOT - 1), "a slot out of bounds"),
             (pairs, &word(3), "Markdown out of bounds"),
             (pairs + 4, &word(3), "Markdown out of bounds"),
         ] {
@@ -595,7 +595,7 @@ mod tests {
             (last + 12, &long(0)),
             (last + 20, &long(0)),
             (table, &word(2)),
-            (table, &word(EMPTY)),
+            (table, &word(EMPTY_SLOT)),
             (pairs, &word(2)),
             (pairs + 4, &word(2)),
         ] {
@@ -608,34 +608,34 @@ mod tests {
         };
         assert_eq!((read(with_pairs(2)), read(with_pairs(3))), (Ok(()), Err(IndexFault("length"))));
         let wrong = put(&bytes, last + 8, &word(8));
-        assert_eq!(Index::read(wrong.into(), 15, id).map(drop), Err(IndexFault("checksum")));
+        assert_eq!(ImageIndex::read(wrong.into(), 15, id).map(drop), Err(IndexFault("checksum")));
     }
 
     #[test]
     fn what_a_proof_finds_is_told_by_what_is_wrong() {
         let (bytes, id) = sample();
-        let [table, pairs, _, _] = Index::read(bytes.clone().into(), 15, id).unwrap().at;
-        let proved = |bytes: Vec<u8>| Index::read(bytes.into(), 15, id).unwrap().prove(id);
-        let last = HEADER + 2 * RECORD;
+        let [table, pairs, _, _] = ImageIndex::read(bytes.clone().into(), 15, id).unwrap().at;
+        let proved = |bytes: Vec<u8>| ImageIndex::read(bytes.into(), 15, id).unwrap().verify(id);
+        let last = HEADER_BYTES + 2 * RECORD_BYTES;
         // The version id does not cover the date of a file; the digest of the index does.
         let dated = put(&bytes, last + 44, &7u64.to_le_bytes());
         assert_eq!((proved(digested(dated.clone())), proved(summed(dated))), (Ok(()), Err(IndexFault("digest"))));
-        let slot = (0..8).map(|n| table + n * 4).find(|&at| u32_at(&bytes, at) == 0).unwrap();
+        let slot = (0..8).map(|n| table + n * 4).find(|&at| read_u32_le(&bytes, at) == 0).unwrap();
         for (at, with, why) in [
             (last + 52, &[bytes[last + 52] ^ 1][..], "version id"),
             (last + 28, &8u64.to_le_bytes(), "version id"),
-            (slot, &EMPTY.to_le_bytes(), "a path that is not found"),
+            (slot, &EMPTY_SLOT.to_le_bytes(), "a path that is not found"),
             (pairs, &1u32.to_le_bytes(), "Markdown"),
             (pairs + 4, &2u32.to_le_bytes(), "Markdown"),
         ] {
             assert_eq!(proved(digested(put(&bytes, at, with))), Err(IndexFault(why)), "{at}");
         }
-        let good = Index::decode(bytes, 15, id).unwrap();
-        assert_eq!(good.prove(VersionId(Digest::of(b"other"))), Err(IndexFault("version id")));
+        let good = ImageIndex::decode(bytes, 15, id).unwrap();
+        assert_eq!(good.verify(VersionId(Digest::of(b"other"))), Err(IndexFault("version id")));
         for names in [[b"b", b"a"], [b"a", b"a"]] {
             let files = names.map(|name| (&name[..], good.entry(0)));
-            let index = Index::read(encode(15, id, &files).into(), 15, id).unwrap();
-            assert_eq!(index.prove(id), Err(IndexFault("order")));
+            let index = ImageIndex::read(encode_index(15, id, &files).into(), 15, id).unwrap();
+            assert_eq!(index.verify(id), Err(IndexFault("order")));
         }
     }
 
@@ -643,15 +643,15 @@ mod tests {
     fn an_index_of_the_format_before_is_held_to_the_same_bounds() {
         let (bytes, id) = sample();
         let old = of_before(&bytes);
-        let last = HEADER_BEFORE + 2 * RECORD;
+        let last = PREVIOUS_HEADER_BYTES + 2 * RECORD_BYTES;
         let taken = |at: usize, with: &[u8]| {
             let mut other = put(&old, at, with);
-            let end = other.len() - SHA256;
+            let end = other.len() - SHA256_BYTES;
             let digest = Digest::of(&other[..end]);
             other[end..].copy_from_slice(&digest.0);
-            Index::decode(other, 15, id).map(drop)
+            ImageIndex::decode(other, 15, id).map(drop)
         };
-        let name = |n: usize| old[HEADER_BEFORE + n * RECORD..][..6].to_vec();
+        let name = |n: usize| old[PREVIOUS_HEADER_BYTES + n * RECORD_BYTES..][..6].to_vec();
         assert_eq!(taken(0, &[]), Ok(()));
         for (at, with, why) in [
             (12, &2u32.to_le_bytes()[..], "length"),
@@ -666,6 +666,6 @@ mod tests {
         ] {
             assert_eq!(taken(at, with), Err(IndexFault(why)), "{at}");
         }
-        assert_eq!(Index::decode(put(&old, last + 44, &[9]), 15, id).map(drop), Err(IndexFault("checksum")));
+        assert_eq!(ImageIndex::decode(put(&old, last + 44, &[9]), 15, id).map(drop), Err(IndexFault("checksum")));
     }
 }

@@ -4,7 +4,7 @@
 //! [`seal`] verifies it to its last byte (docs/design/archives.md) and writes a *sealed image*: a standard ZIP with
 //! text as DEFLATE, which a server maps into memory and sends without compressing anything ([`image`], [`mapping`]).
 //! The [`index`] beside the image has the place, the sizes and the digests of each file. Image and index together are a
-//! [`sealed::Sealed`] version.
+//! [`sealed::SealedVersion`] version.
 //!
 //! [`lookup`] decides which file of a version answers an address, and [`rules`] add redirects, rewrites and header
 //! fields. The remaining modules work on sealed versions: [`codings`] (Brotli and Zstandard forms of its texts),
@@ -39,22 +39,22 @@
 //! # }
 //! ```
 
-pub mod broken;
+pub mod link_check;
 pub mod bundle;
-pub mod codings;
+pub mod coding_file;
 pub mod diff;
-pub mod flight;
+pub mod next_payloads;
 pub mod image;
 pub mod index;
 pub mod links;
 pub mod lookup;
 #[allow(unsafe_code)] // memory mappings and glibc calls; the rules are in the module's documentation
 pub mod mapping;
-pub mod outside;
-pub mod room;
+pub mod external;
+pub mod memfd_arena;
 pub mod rules;
 pub mod seal;
-pub mod sealed;
-mod table;
-pub mod tree;
-pub mod types;
+pub mod sealed_version;
+mod path_table;
+pub mod extract;
+pub mod media_types;

@@ -7,20 +7,20 @@ use lol_html::{HtmlRewriter, MemorySettings, Settings, element};
 
 /// The memory limit of the HTML parser for one page, in bytes. Only a page whose tags are nested without end needs
 /// more; the rest of such a page is not read.
-const MEMORY: usize = 16 << 20;
+const MAX_PARSER_MEMORY_BYTES: usize = 16 << 20;
 
 /// The elements and attributes that hold an address: links, styles, scripts, images, frames, media. Forms are left out:
 /// the target of a form need not answer a GET.
-const ELEMENTS: &str = "a[href], area[href], base[href], link[href], script[src], img[src], img[srcset], source[src], \
+const LINK_SELECTORS: &str = "a[href], area[href], base[href], link[href], script[src], img[src], img[srcset], source[src], \
                         source[srcset], iframe[src], frame[src], embed[src], video[src], video[poster], audio[src], \
                         track[src], object[data], meta[http-equiv][content]";
 
 /// An upper bound for the length of the character reference names in HTML, in bytes.
-const NAME: usize = 32;
+const MAX_REFERENCE_NAME_BYTES: usize = 32;
 
 /// An address in a page.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Said<'a> {
+pub enum PageAddress<'a> {
     /// The base of relative links. Only the first one of a page counts.
     Base(&'a str),
     /// A link as it is written, with character references decoded.
@@ -28,14 +28,14 @@ pub enum Said<'a> {
 }
 
 /// Reads a page that `feed` passes in pieces and calls `tell` for each address in it, in order.
-pub fn read(feed: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool), mut tell: impl FnMut(Said<'_>)) {
-    let handler = element!(ELEMENTS, |element| {
-        addresses(element, &mut tell);
+pub fn read_links(feed: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool), mut tell: impl FnMut(PageAddress<'_>)) {
+    let handler = element!(LINK_SELECTORS, |element| {
+        emit_addresses(element, &mut tell);
         Ok(())
     });
     let settings = Settings::new()
         .append_element_content_handler(handler)
-        .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(MEMORY))
+        .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(MAX_PARSER_MEMORY_BYTES))
         // Markup that is ambiguous without the whole document tree is read as text, as most browsers end up doing.
         .with_strict(false);
     let mut rewriter = HtmlRewriter::new(settings, |_: &[u8]| {});
@@ -43,35 +43,35 @@ pub fn read(feed: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool), mut tell: impl FnM
     feed(&mut |piece| rewriter.write(piece).is_ok());
 }
 
-fn addresses(element: &Element<'_, '_>, tell: &mut impl FnMut(Said<'_>)) {
+fn emit_addresses(element: &Element<'_, '_>, tell: &mut impl FnMut(PageAddress<'_>)) {
     let value = |name: &str| element.get_attribute(name);
     let mut link = |text: Option<String>| {
-        if let Some(text) = text.as_deref().and_then(unescaped).filter(|text| !text.trim().is_empty()) {
-            tell(Said::Link(&text));
+        if let Some(text) = text.as_deref().and_then(decode_references).filter(|text| !text.trim().is_empty()) {
+            tell(PageAddress::Link(&text));
         }
     };
     match element.tag_name().as_str() {
         "base" => {
-            if let Some(text) = value("href").as_deref().and_then(unescaped) {
-                tell(Said::Base(&text));
+            if let Some(text) = value("href").as_deref().and_then(decode_references) {
+                tell(PageAddress::Base(&text));
             }
         }
-        "link" if !leads_somewhere(&value("rel").unwrap_or_default()) => {}
+        "link" if !is_followed(&value("rel").unwrap_or_default()) => {}
         "a" | "area" | "link" => link(value("href")),
         "object" => link(value("data")),
         "meta" => {
             if value("http-equiv").is_some_and(|name| name.eq_ignore_ascii_case("refresh")) {
-                link(value("content").as_deref().and_then(refresh).map(str::to_owned));
+                link(value("content").as_deref().and_then(refresh_address).map(str::to_owned));
             }
         }
         _ => {
             link(value("src"));
             link(value("poster"));
             let set = value("srcset");
-            if let Some(set) = set.as_deref().and_then(unescaped) {
+            if let Some(set) = set.as_deref().and_then(decode_references) {
                 // The references are decoded already. Decoding again would also decode references that appear only
                 // after the first pass.
-                candidates(&set, |candidate| tell(Said::Link(candidate)));
+                srcset_addresses(&set, |candidate| tell(PageAddress::Link(candidate)));
             }
         }
     }
@@ -79,13 +79,13 @@ fn addresses(element: &Element<'_, '_>, tell: &mut impl FnMut(Said<'_>)) {
 
 /// Whether the target of a `link` element is fetched or followed. `preconnect` and `dns-prefetch` name servers, not
 /// resources.
-fn leads_somewhere(rel: &str) -> bool {
+fn is_followed(rel: &str) -> bool {
     !rel.split_ascii_whitespace()
         .any(|word| ["preconnect", "dns-prefetch"].iter().any(|hint| word.eq_ignore_ascii_case(hint)))
 }
 
 /// Returns the address of a `meta` refresh: `next.html` in `5; url=next.html`.
-pub fn refresh(content: &str) -> Option<&str> {
+pub fn refresh_address(content: &str) -> Option<&str> {
     let (_, rest) = content.split_once([';', ','])?;
     let rest = rest.trim_start();
     let url = rest.get(..3).filter(|word| word.eq_ignore_ascii_case("url")).map(|_| rest[3..].trim_start())?;
@@ -95,7 +95,7 @@ pub fn refresh(content: &str) -> Option<&str> {
 }
 
 /// Calls `tell` for each address in a `srcset` attribute (HTML, "parse a srcset attribute").
-pub fn candidates<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
+pub fn srcset_addresses<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
     let mut rest = set;
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
@@ -126,7 +126,7 @@ pub fn candidates<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
 /// Decodes the character references in a text. Only those that occur in addresses are known: numbers, and the names of
 /// the characters with a meaning in HTML. `None` if there is another name: the character that it stands for decides
 /// where the link leads, so the link is not checked.
-fn unescaped(text: &str) -> Option<Cow<'_, str>> {
+fn decode_references(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('&') {
         return Some(Cow::Borrowed(text));
     }
@@ -136,21 +136,21 @@ fn unescaped(text: &str) -> Option<Cow<'_, str>> {
         out.push_str(&rest[..at]);
         rest = &rest[at + 1..];
         // The search is bounded, because a page may consist of `&` alone.
-        let end = rest.bytes().take(NAME + 1).position(|b| b == b';').filter(|&end| end > 0);
+        let end = rest.bytes().take(MAX_REFERENCE_NAME_BYTES + 1).position(|b| b == b';').filter(|&end| end > 0);
         let name = end.map(|end| &rest[..end]);
         let name = name.filter(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'#'));
         let Some(name) = name else {
             out.push('&');
             continue;
         };
-        out.push(character(name)?);
+        out.push(decode_reference(name)?);
         rest = &rest[name.len() + 1..];
     }
     out.push_str(rest);
     Some(Cow::Owned(out))
 }
 
-fn character(name: &str) -> Option<char> {
+fn decode_reference(name: &str) -> Option<char> {
     let Some(number) = name.strip_prefix('#') else {
         return Some(match name {
             "amp" | "AMP" => '&',
@@ -181,10 +181,10 @@ mod tests {
                 assert!(take(piece));
             }
         };
-        read(feed, |said| {
+        read_links(feed, |said| {
             all.push(match said {
-                Said::Base(text) => format!("base {text}"),
-                Said::Link(text) => text.to_owned(),
+                PageAddress::Base(text) => format!("base {text}"),
+                PageAddress::Link(text) => text.to_owned(),
             });
         });
         all
@@ -236,7 +236,7 @@ mod tests {
             (",, ,", vec![]),
         ] {
             let mut found = Vec::new();
-            candidates(set, |candidate| found.push(candidate));
+            srcset_addresses(set, |candidate| found.push(candidate));
             assert_eq!(found, expected, "{set}");
         }
     }
@@ -252,7 +252,7 @@ mod tests {
             ("a&#xd800;", None),
             ("a&#99999999999;", None),
         ] {
-            assert_eq!(unescaped(text).as_deref(), expected, "{text}");
+            assert_eq!(decode_references(text).as_deref(), expected, "{text}");
         }
     }
 
@@ -260,10 +260,10 @@ mod tests {
     fn an_address_of_nothing_but_ampersands_is_read_in_one_go() {
         // An unbounded search for the end of each reference would take minutes.
         let text = "&".repeat(8 << 20);
-        assert_eq!(unescaped(&text).as_deref(), Some(text.as_str()));
+        assert_eq!(decode_references(&text).as_deref(), Some(text.as_str()));
         let name = |len: usize| format!("&{};", "a".repeat(len));
-        assert_eq!(unescaped(&name(NAME)), None, "a name that is not known");
-        assert_eq!(unescaped(&name(NAME + 1)).as_deref(), Some(name(NAME + 1).as_str()), "no name at all");
+        assert_eq!(decode_references(&name(MAX_REFERENCE_NAME_BYTES)), None, "a name that is not known");
+        assert_eq!(decode_references(&name(MAX_REFERENCE_NAME_BYTES + 1)).as_deref(), Some(name(MAX_REFERENCE_NAME_BYTES + 1).as_str()), "no name at all");
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         let feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
             let _ = html.as_bytes().chunks(65536).all(&mut *take);
         };
-        read(feed, |_| all += 1);
+        read_links(feed, |_| all += 1);
         assert_eq!(all, 1);
     }
 
@@ -303,16 +303,16 @@ mod tests {
             ("5; ur", None),
             ("5; éé=x", None),
         ] {
-            assert_eq!(refresh(content), expected, "{content}");
+            assert_eq!(refresh_address(content), expected, "{content}");
         }
     }
 
     #[test]
     fn the_characters_with_a_meaning_are_known_by_name_and_number() {
         let text = "&amp;&AMP;&lt;&LT;&gt;&GT;&quot;&QUOT;&apos;&nbsp;&#x41;&#X41;&#65;";
-        assert_eq!(unescaped(text).as_deref(), Some("&&<<>>\"\"'\u{a0}AAA"));
+        assert_eq!(decode_references(text).as_deref(), Some("&&<<>>\"\"'\u{a0}AAA"));
         for name in ["Amp", "Lt", "APOS", "#", "#x", "#y", "#xg"] {
-            assert_eq!(character(name), None, "{name}");
+            assert_eq!(decode_reference(name), None, "{name}");
         }
         for (set, expected) in [
             ("a.png x(1,(2,3),4) 1x,b.png", ["a.png", "b.png"]),
@@ -320,7 +320,7 @@ mod tests {
             ("a\n1x,\tb", ["a", "b"]),
         ] {
             let mut found = Vec::new();
-            candidates(set, |candidate| found.push(candidate));
+            srcset_addresses(set, |candidate| found.push(candidate));
             assert_eq!(found, expected, "{set}");
         }
     }

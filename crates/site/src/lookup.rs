@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use docwharf_base::model::site_path::{is_hidden, is_page};
 
-use super::flight;
-use super::rules::route::{Ask, Budget, End, end_within};
-use super::rules::{Rules, hosting};
+use super::next_payloads;
+use super::rules::route::{RouteSettings, ComparisonBudget, RedirectEnd, follow_to_end};
+use super::rules::{RuleSet, netlify_files};
 
 /// The paths and rules of a site, as the look-up needs them.
-pub trait Files {
+pub trait SiteFiles {
     /// Returns the number of the file at exactly this path.
     fn find(&self, path: &[u8]) -> Option<usize>;
 
@@ -21,7 +21,7 @@ pub trait Files {
     }
 
     /// Returns the rules in the site's own files.
-    fn rules(&self) -> &Rules;
+    fn rules(&self) -> &RuleSet;
 
     /// Returns the number of the Markdown file with the same text as a page.
     fn markdown(&self, page: usize) -> Option<usize>;
@@ -38,7 +38,7 @@ pub enum Slashes {
 
 /// The result of looking an address up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum LookupResult {
     /// The number of the file to serve.
     File(usize),
     /// The path to redirect to, relative to the site's root, not percent-encoded.
@@ -55,7 +55,7 @@ pub struct Addresses {
     /// The answer to several addresses of one page; `None` decides by the kind of site.
     pub slashes: Option<Slashes>,
     /// The operator's rules.
-    pub rules: Arc<Rules>,
+    pub rules: Arc<RuleSet>,
 }
 
 impl Default for Addresses {
@@ -66,7 +66,7 @@ impl Default for Addresses {
 
 /// The place of a decoded address relative to the base path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place<'a> {
+pub enum BasePathMatch<'a> {
     /// Within the site: the address below the base path, without its leading slash.
     Inside(&'a [u8]),
     /// Above the site: the client is redirected to the base path.
@@ -78,115 +78,115 @@ pub enum Place<'a> {
 }
 
 /// Places an address with its leading slash relative to the site at `base_path`.
-pub fn place<'a>(base_path: &str, address: &'a [u8]) -> Place<'a> {
+pub fn match_base_path<'a>(base_path: &str, address: &'a [u8]) -> BasePathMatch<'a> {
     let base = base_path.as_bytes();
     match address.strip_prefix(base) {
-        Some(inside) => Place::Inside(inside),
-        None if address == b"/" || address == &base[..base.len() - 1] => Place::Above,
+        Some(inside) => BasePathMatch::Inside(inside),
+        None if address == b"/" || address == &base[..base.len() - 1] => BasePathMatch::Above,
         None => match address.strip_prefix(&base[..base.len() - 1]) {
-            Some(b".txt") => Place::Front(b"/index.txt"),
-            Some(b".rsc") => Place::Front(b"/index.rsc"),
-            _ => Place::Outside,
+            Some(b".txt") => BasePathMatch::Front(b"/index.txt"),
+            Some(b".rsc") => BasePathMatch::Front(b"/index.rsc"),
+            _ => BasePathMatch::Outside,
         },
     }
 }
 
 /// Whether a decoded address, with its leading slash, is answered with a file: directly, or after the redirects of the
 /// site and its rules. A redirect to another host counts as answered.
-pub fn answers(site: &impl Files, addresses: &Addresses, slashes: Slashes, address: &[u8]) -> bool {
-    answers_within(site, addresses, slashes, address, None)
+pub fn is_answered(site: &impl SiteFiles, addresses: &Addresses, slashes: Slashes, address: &[u8]) -> bool {
+    is_answered_within(site, addresses, slashes, address, None)
 }
 
 /// As [`answers`], with a budget for the comparisons. The result is not valid once the budget is spent.
-pub fn answers_within(
-    site: &impl Files,
+pub fn is_answered_within(
+    site: &impl SiteFiles,
     addresses: &Addresses,
     slashes: Slashes,
     address: &[u8],
-    budget: Option<&Budget>,
+    budget: Option<&ComparisonBudget>,
 ) -> bool {
     // The server refuses addresses with control characters.
     if address.iter().any(|&b| b < 0x20 || b == 0x7f) {
         return false;
     }
     let base_path = &addresses.base_path;
-    let inside = match place(base_path, address) {
-        Place::Inside(_) => &address[base_path.len() - 1..],
-        Place::Above => b"/",
-        Place::Front(payload) => return site.is_next() && exact(site, &payload[1..]).is_some(),
-        Place::Outside => return false,
+    let inside = match match_base_path(base_path, address) {
+        BasePathMatch::Inside(_) => &address[base_path.len() - 1..],
+        BasePathMatch::Above => b"/",
+        BasePathMatch::Front(payload) => return site.is_next() && find_exact(site, &payload[1..]).is_some(),
+        BasePathMatch::Outside => return false,
     };
-    let ask = Ask { base_path, slashes, rules: &addresses.rules };
-    matches!(end_within(site, &ask, inside, None, budget), End::File | End::Elsewhere)
+    let ask = RouteSettings { base_path, slashes, rules: &addresses.rules };
+    matches!(follow_to_end(site, &ask, inside, None, budget), RedirectEnd::File | RedirectEnd::Elsewhere)
 }
 
 /// The reserved folder at the root: docwharf's own routes. Paths of a bundle below it are not served.
-pub const RESERVED: &[u8] = b"_docwharf";
+pub const RESERVED_FOLDER: &[u8] = b"_docwharf";
 
 /// Whether an address is that of a file for the server, not for its clients.
-fn is_for_us(address: &[u8]) -> bool {
-    address == hosting::REDIRECTS.as_bytes() || address == hosting::HEADERS.as_bytes()
+fn is_rules_file(address: &[u8]) -> bool {
+    address == netlify_files::REDIRECTS_FILE.as_bytes() || address == netlify_files::HEADERS_FILE.as_bytes()
 }
 
 /// Looks up a decoded address without its leading slash.
-pub fn resolve(site: &impl Files, address: &[u8], slashes: Slashes) -> Found {
+pub fn resolve_address(site: &impl SiteFiles, address: &[u8], slashes: Slashes) -> LookupResult {
     if is_never_served(address) {
-        return Found::Nothing;
+        return LookupResult::Nothing;
     }
     // A file at exactly this address is served whatever `slashes` says. Most requests end here.
     if let Some(file) = site.find(address) {
-        return Found::File(file);
+        return LookupResult::File(file);
     }
-    let Some((path, file)) = page_or_file(site, address) else {
-        let payload = if site.is_next() { flight::payload(site, address) } else { None };
-        return payload.or_else(|| variant(site, address)).map_or(Found::Nothing, Found::File);
+    let Some((path, file)) = find_page_or_file(site, address) else {
+        let payload = if site.is_next() { next_payloads::find_payload(site, address) } else { None };
+        return payload.or_else(|| find_assistant_file(site, address)).map_or(LookupResult::Nothing, LookupResult::File);
     };
-    if slashes == Slashes::Serve || folder(address) == folder(&path) || !is_page(&path) {
-        return Found::File(file);
+    if slashes == Slashes::Serve || parent_folder(address) == parent_folder(&path) || !is_page(&path) {
+        return LookupResult::File(file);
     }
-    Found::Redirect(home(site, &path))
+    LookupResult::Redirect(canonical_address(site, &path))
 }
 
 /// Returns the number of the file at exactly this address, if it may be served.
-pub fn exact(site: &impl Files, address: &[u8]) -> Option<usize> {
+pub fn find_exact(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
     if is_never_served(address) { None } else { site.find(address) }
 }
 
 fn is_never_served(address: &[u8]) -> bool {
     is_hidden(address)
-        || is_for_us(address)
-        || address.strip_prefix(RESERVED).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        || is_rules_file(address)
+        || address.strip_prefix(RESERVED_FOLDER).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 /// Returns the file for an address that is not its path (docs/design/http.md, "Addresses, entity tags and caching").
-fn page_or_file(site: &impl Files, address: &[u8]) -> Option<(Vec<u8>, usize)> {
+fn find_page_or_file(site: &impl SiteFiles, address: &[u8]) -> Option<(Vec<u8>, usize)> {
     let exact = |path: &[u8]| site.find(path).map(|file| (path.to_vec(), file));
     if address.is_empty() {
         return exact(b"index.html");
     }
     if let Some(stem) = address.strip_suffix(b"/") {
         // `/x/` is the folder's index page if there is one, and otherwise the same as `/x`.
-        return exact(&join(stem, b"/index.html")).or_else(|| page(site, stem));
+        return exact(&join(stem, b"/index.html")).or_else(|| find_page(site, stem));
     }
     exact(&join(address, b".html")).or_else(|| exact(&join(address, b"/index.html"))).or_else(|| {
         let stem = address.strip_suffix(b"/index.html").or_else(|| address.strip_suffix(b".html"))?;
-        page(site, stem)
+        find_page(site, stem)
     })
 }
 
 /// Returns the file for the addresses that language model assistants request: `/x.md` for the Markdown of the page
 /// `/x`, wherever that file is, and the site's `llms.txt` below `/.well-known/`.
-fn variant(site: &impl Files, address: &[u8]) -> Option<usize> {
+fn find_assistant_file(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
     if let Some(name @ (b"llms.txt" | b"llms-full.txt")) = address.strip_prefix(b".well-known/") {
         return site.find(name);
     }
     let stem = address.strip_suffix(b".md")?;
-    let page = site.find(stem).or_else(|| page_or_file(site, stem).map(|(_, page)| page))?;
+    let page = site.find(stem).or_else(|| find_page_or_file(site, stem).map(|(_, page)| page))?;
     site.markdown(page)
 }
 
 /// Returns the page with the name `stem`, under any of its paths.
-fn page(site: &impl Files, stem: &[u8]) -> Option<(Vec<u8>, usize)> {
+fn find_page(site: &impl SiteFiles, stem: &[u8]) -> Option<(Vec<u8>, usize)> {
     if stem.is_empty() || stem.ends_with(b"/") {
         return None;
     }
@@ -202,13 +202,13 @@ fn join(stem: &[u8], end: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the folder of a path, up to and including its last slash: the base of relative links.
-fn folder(path: &[u8]) -> &[u8] {
+fn parent_folder(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
     &path[..end]
 }
 
 /// Returns the canonical address of a page, in its own folder: without `.html`, unless another file has that name.
-fn home(site: &impl Files, path: &[u8]) -> Vec<u8> {
+fn canonical_address(site: &impl SiteFiles, path: &[u8]) -> Vec<u8> {
     if path == b"index.html" || path.ends_with(b"/index.html") {
         return path[..path.len() - b"index.html".len()].to_vec();
     }
@@ -225,14 +225,14 @@ pub(super) mod paths {
     /// A site of paths without contents and rules.
     pub(in crate) struct Paths<'a>(pub(in crate) &'a [&'a str]);
 
-    impl Files for Paths<'_> {
+    impl SiteFiles for Paths<'_> {
         fn find(&self, path: &[u8]) -> Option<usize> {
             self.0.iter().position(|p| p.as_bytes() == path)
         }
 
-        fn rules(&self) -> &Rules {
-            static NONE: std::sync::OnceLock<Rules> = std::sync::OnceLock::new();
-            NONE.get_or_init(Rules::default)
+        fn rules(&self) -> &RuleSet {
+            static NONE: std::sync::OnceLock<RuleSet> = std::sync::OnceLock::new();
+            NONE.get_or_init(RuleSet::default)
         }
 
         fn markdown(&self, _page: usize) -> Option<usize> {
@@ -243,15 +243,15 @@ pub(super) mod paths {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sealed::made::sealed;
+    use super::super::sealed_version::made::sealed;
     use super::paths::Paths;
     use super::*;
 
     fn lookup(files: &[&str], address: &str, slashes: Slashes) -> String {
-        match resolve(&Paths(files), address.as_bytes(), slashes) {
-            Found::File(i) => files[i].to_owned(),
-            Found::Redirect(to) => format!("-> /{}", String::from_utf8(to).unwrap()),
-            Found::Nothing => "404".to_owned(),
+        match resolve_address(&Paths(files), address.as_bytes(), slashes) {
+            LookupResult::File(i) => files[i].to_owned(),
+            LookupResult::Redirect(to) => format!("-> /{}", String::from_utf8(to).unwrap()),
+            LookupResult::Nothing => "404".to_owned(),
         }
     }
 
@@ -273,13 +273,13 @@ mod tests {
         for slashes in [Slashes::Serve, Slashes::Redirect] {
             let docs = Addresses { base_path: "/docs/".to_owned(), ..Addresses::default() };
             for address in ["/", "/docs", "/docs/", "/docs/x", "/docs/x.html", "/docs/y/", "/docs/a.css"] {
-                assert!(answers(&site, &docs, slashes, address.as_bytes()), "{address}");
+                assert!(is_answered(&site, &docs, slashes, address.as_bytes()), "{address}");
             }
             for address in ["", "/x", "/doc", "/docs/z", "/docs/a", "/docs/.git/x", "/docs/x\n", "/docs//"] {
-                assert!(!answers(&site, &docs, slashes, address.as_bytes()), "{address}");
+                assert!(!is_answered(&site, &docs, slashes, address.as_bytes()), "{address}");
             }
-            assert!(answers(&site, &Addresses::default(), slashes, b"/y"));
-            assert!(!answers(&site, &Addresses::default(), slashes, b"y"));
+            assert!(is_answered(&site, &Addresses::default(), slashes, b"/y"));
+            assert!(!is_answered(&site, &Addresses::default(), slashes, b"y"));
         }
     }
 
@@ -365,23 +365,23 @@ mod tests {
     #[test]
     fn where_an_address_stands_to_the_site() {
         for (base, address, expected) in [
-            ("/", "/", Place::Inside(b"")),
-            ("/", "/a/b", Place::Inside(b"a/b")),
-            ("/", "a", Place::Outside),
-            ("/", "", Place::Above),
-            ("/docs/", "/docs/", Place::Inside(b"")),
-            ("/docs/", "/docs/a", Place::Inside(b"a")),
-            ("/docs/", "/docs", Place::Above),
-            ("/docs/", "/", Place::Above),
-            ("/docs/", "/docs.txt", Place::Front(b"/index.txt")),
-            ("/docs/", "/docs.rsc", Place::Front(b"/index.rsc")),
-            ("/docs/", "/docs.html", Place::Outside),
-            ("/docs/", "/docsx", Place::Outside),
-            ("/docs/", "/Docs/", Place::Outside),
-            ("/docs/", "/doc", Place::Outside),
-            ("/docs/", "//docs/", Place::Outside),
+            ("/", "/", BasePathMatch::Inside(b"")),
+            ("/", "/a/b", BasePathMatch::Inside(b"a/b")),
+            ("/", "a", BasePathMatch::Outside),
+            ("/", "", BasePathMatch::Above),
+            ("/docs/", "/docs/", BasePathMatch::Inside(b"")),
+            ("/docs/", "/docs/a", BasePathMatch::Inside(b"a")),
+            ("/docs/", "/docs", BasePathMatch::Above),
+            ("/docs/", "/", BasePathMatch::Above),
+            ("/docs/", "/docs.txt", BasePathMatch::Front(b"/index.txt")),
+            ("/docs/", "/docs.rsc", BasePathMatch::Front(b"/index.rsc")),
+            ("/docs/", "/docs.html", BasePathMatch::Outside),
+            ("/docs/", "/docsx", BasePathMatch::Outside),
+            ("/docs/", "/Docs/", BasePathMatch::Outside),
+            ("/docs/", "/doc", BasePathMatch::Outside),
+            ("/docs/", "//docs/", BasePathMatch::Outside),
         ] {
-            assert_eq!(place(base, address.as_bytes()), expected, "{base} {address}");
+            assert_eq!(match_base_path(base, address.as_bytes()), expected, "{base} {address}");
         }
     }
 
@@ -402,8 +402,8 @@ mod tests {
         ]);
         let is_found = |address: &str| {
             (
-                resolve(&site, address.as_bytes(), Slashes::Serve) != Found::Nothing,
-                exact(&site, address.as_bytes()).is_some(),
+                resolve_address(&site, address.as_bytes(), Slashes::Serve) != LookupResult::Nothing,
+                find_exact(&site, address.as_bytes()).is_some(),
             )
         };
         for address in [
@@ -422,7 +422,7 @@ mod tests {
         for address in ["sub/_redirects", "_docwharfs/x.html", ".well-known/b.html", "a b.css"] {
             assert_eq!(is_found(address), (true, true), "{address}");
         }
-        let is_answered = |address: &str| answers(&site, &Addresses::default(), Slashes::Serve, address.as_bytes());
+        let is_answered = |address: &str| is_answered(&site, &Addresses::default(), Slashes::Serve, address.as_bytes());
         assert!(
             is_answered("/a b.css") && !is_answered("/\u{7f}.css") && !is_answered("/moved") && !is_answered("/\u{1f}")
         );
@@ -459,8 +459,8 @@ mod tests {
             (".well-known/index.html", None),
             ("well-known/llms.txt", None),
         ] {
-            let expected = file.map_or(Found::Nothing, |file| Found::File(site.find(file.as_bytes()).unwrap()));
-            assert_eq!(resolve(&site, address.as_bytes(), Slashes::Serve), expected, "{address}");
+            let expected = file.map_or(LookupResult::Nothing, |file| LookupResult::File(site.find(file.as_bytes()).unwrap()));
+            assert_eq!(resolve_address(&site, address.as_bytes(), Slashes::Serve), expected, "{address}");
         }
     }
 
@@ -472,9 +472,9 @@ mod tests {
         ] {
             let site = sealed(&files.iter().map(|&name| (name, name)).collect::<Vec<_>>());
             let docs = Addresses { base_path: "/docs/".to_owned(), ..Addresses::default() };
-            assert_eq!(resolve(&site, b"x/index.txt", Slashes::Serve) != Found::Nothing, expected);
-            assert_eq!(answers(&site, &docs, Slashes::Serve, b"/docs.txt"), expected);
-            assert!(!answers(&site, &docs, Slashes::Serve, b"/docs.rsc"));
+            assert_eq!(resolve_address(&site, b"x/index.txt", Slashes::Serve) != LookupResult::Nothing, expected);
+            assert_eq!(is_answered(&site, &docs, Slashes::Serve, b"/docs.txt"), expected);
+            assert!(!is_answered(&site, &docs, Slashes::Serve, b"/docs.rsc"));
         }
     }
 }

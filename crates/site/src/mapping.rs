@@ -34,37 +34,37 @@ use docwharf_base::model::version::VersionId;
 /// The number of mappings that the SIGBUS handler can attribute to a version. Mappings of replaced versions live as
 /// long as a response is still being sent from them, so there may be several. A mapping beyond this number works, but a
 /// SIGBUS in it takes the default action.
-const SLOTS: usize = 64;
+const MAX_REGISTERED_MAPPINGS: usize = 64;
 
 /// The maximum freed memory that each arena of the C library keeps at its end, in bytes.
 #[cfg(target_env = "gnu")]
-const MOST_FREED: libc::c_int = 1 << 20;
+const MAX_FREED_BYTES: libc::c_int = 1 << 20;
 /// The size above which a block is mapped on its own and unmapped when it is freed, in bytes. That costs a page fault
 /// for each page.
 #[cfg(target_env = "gnu")]
-const LARGEST_BLOCK: libc::c_int = 4 << 20;
+const MMAP_THRESHOLD_BYTES: libc::c_int = 4 << 20;
 /// The number of arenas in addition to one for each processor, for the threads that do not serve.
 #[cfg(target_env = "gnu")]
-const FURTHER_ARENAS: libc::c_int = 2;
+const EXTRA_ARENAS: libc::c_int = 2;
 
-struct Slot {
+struct MappingSlot {
     start: AtomicUsize,
     end: AtomicUsize,
     id: [AtomicU64; 4],
 }
 
 #[allow(clippy::declare_interior_mutable_const)] // the usual way to fill an array of atomics
-const FREE: Slot = Slot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), id: [const { AtomicU64::new(0) }; 4] };
-static SLOTS_IN_USE: [Slot; SLOTS] = [FREE; SLOTS];
+const UNUSED_SLOT: MappingSlot = MappingSlot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), id: [const { AtomicU64::new(0) }; 4] };
+static REGISTERED_MAPPINGS: [MappingSlot; MAX_REGISTERED_MAPPINGS] = [UNUSED_SLOT; MAX_REGISTERED_MAPPINGS];
 /// The id that is registered for a mapping of a derived file. No content has this digest.
-const DERIVED: [u8; 32] = [0; 32];
-static REGISTRY: Mutex<()> = Mutex::new(());
+const DERIVED_FILE_ID: [u8; 32] = [0; 32];
+static REGISTRATION_LOCK: Mutex<()> = Mutex::new(());
 /// The descriptor to which the handler writes the version's id; -1 without a store.
-static SUSPECT: AtomicI32 = AtomicI32::new(-1);
+static SUSPECT_FILE: AtomicI32 = AtomicI32::new(-1);
 
 /// A mapping and its registrations, which end when it is dropped.
-struct Mapped {
-    map: Mmap,
+struct RegisteredMapping {
+    map_image: Mmap,
     slot: Option<usize>,
     _note: Note,
 }
@@ -73,13 +73,13 @@ struct Mapped {
 /// are valid without the lease. A holder that wants the version to stay in the store keeps the image. A response that
 /// waits for its client holds bytes only, so a version that is held by such responses alone is removed like any other.
 #[derive(Debug)]
-pub struct Image {
+pub struct MappedImage {
     bytes: Bytes,
     /// `None` for an image that has no file.
     lease: Option<File>,
 }
 
-impl Drop for Image {
+impl Drop for MappedImage {
     fn drop(&mut self) {
         if let Some(lease) = &self.lease {
             // The mapping keeps the open file description, and with it the lock: closing the descriptor would not
@@ -89,14 +89,14 @@ impl Drop for Image {
     }
 }
 
-impl From<Vec<u8>> for Image {
+impl From<Vec<u8>> for MappedImage {
     /// Creates an image in memory. It has no file to lease.
-    fn from(bytes: Vec<u8>) -> Image {
-        Image { bytes: bytes.into(), lease: None }
+    fn from(bytes: Vec<u8>) -> MappedImage {
+        MappedImage { bytes: bytes.into(), lease: None }
     }
 }
 
-impl Deref for Image {
+impl Deref for MappedImage {
     type Target = Bytes;
 
     fn deref(&self) -> &Bytes {
@@ -104,45 +104,45 @@ impl Deref for Image {
     }
 }
 
-impl AsRef<[u8]> for Mapped {
+impl AsRef<[u8]> for RegisteredMapping {
     fn as_ref(&self) -> &[u8] {
-        &self.map
+        &self.map_image
     }
 }
 
-impl Drop for Mapped {
+impl Drop for RegisteredMapping {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            SLOTS_IN_USE[slot].end.store(0, Ordering::Release);
-            SLOTS_IN_USE[slot].start.store(0, Ordering::Release);
+            REGISTERED_MAPPINGS[slot].end.store(0, Ordering::Release);
+            REGISTERED_MAPPINGS[slot].start.store(0, Ordering::Release);
         }
     }
 }
 
 /// Maps the image in `file` for as long as its bytes are held. If another process has locked the file, the image is
 /// mapped without a lease.
-pub fn map(file: File, id: VersionId) -> io::Result<Image> {
+pub fn map_image(file: File, id: VersionId) -> io::Result<MappedImage> {
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(errno) if errno != Errno::WOULDBLOCK => return Err(errno.into()),
         _ => {}
     }
-    let bytes = whole(&file, Some(id))?;
-    Ok(Image { bytes, lease: Some(file) })
+    let bytes = map_whole_file(&file, Some(id))?;
+    Ok(MappedImage { bytes, lease: Some(file) })
 }
 
 /// Maps a file that was computed from a version, under the rules of this module: it is only ever replaced by rename or
 /// unlinked. If the disk loses a page of it, no version becomes suspect; the file is read in full before it is mapped
 /// at the next start.
 pub fn map_derived(file: &File) -> io::Result<Bytes> {
-    whole(file, None)
+    map_whole_file(file, None)
 }
 
-fn whole(file: &File, id: Option<VersionId>) -> io::Result<Bytes> {
+fn map_whole_file(file: &File, id: Option<VersionId>) -> io::Result<Bytes> {
     if file.metadata()?.len() == 0 {
         return Ok(Bytes::new());
     }
     let options = MmapOptions::new();
-    if may_change(file)? { mapped(&in_memory(file)?, &options, id) } else { mapped(file, &options, id) }
+    if may_change_remotely(file)? { map_file(&copy_to_memory_file(file)?, &options, id) } else { map_file(file, &options, id) }
 }
 
 /// Maps the index at `path` and loads all its pages, because it is read from start to end next.
@@ -158,27 +158,27 @@ pub fn map_index(mut file: File, id: VersionId) -> io::Result<Bytes> {
         file.read_to_end(&mut bytes)?;
         return Ok(bytes.into());
     }
-    let file = if may_change(&file)? { in_memory(&file)? } else { file };
-    mapped(&file, MmapOptions::new().populate(), Some(id))
+    let file = if may_change_remotely(&file)? { copy_to_memory_file(&file)? } else { file };
+    map_file(&file, MmapOptions::new().populate(), Some(id))
 }
 
-fn mapped(file: &File, options: &MmapOptions, id: Option<VersionId>) -> io::Result<Bytes> {
+fn map_file(file: &File, options: &MmapOptions, id: Option<VersionId>) -> io::Result<Bytes> {
     let note = Note::of(&file.metadata()?);
     // SAFETY: the rules at the top of this module.
     let map = unsafe { options.map(file)? };
-    let slot = register(map.as_ptr_range(), id);
-    Ok(Bytes::from_owner(Mapped { map, slot, _note: note }))
+    let slot = register_mapping(map.as_ptr_range(), id);
+    Ok(Bytes::from_owner(RegisteredMapping { map_image: map, slot, _note: note }))
 }
 
 /// A memory file that is mapped while it is written to. A range that is being written is never read: see
 /// [`Shared::bytes`].
 #[derive(Debug)]
-pub(super) struct Shared(MmapRaw);
+pub(super) struct SharedMapping(MmapRaw);
 
-impl Shared {
+impl SharedMapping {
     /// Maps all of `file` for reading.
-    pub(super) fn new(file: &File) -> io::Result<Shared> {
-        MmapOptions::new().map_raw_read_only(file).map(Shared)
+    pub(super) fn new(file: &File) -> io::Result<SharedMapping> {
+        MmapOptions::new().map_raw_read_only(file).map(SharedMapping)
     }
 
     /// Returns `len` bytes from `at` on.
@@ -189,20 +189,20 @@ impl Shared {
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         assert!(at.checked_add(len).is_some_and(|end| end <= self.0.len()), "beyond the end of what is mapped");
         // SAFETY: the range is within the mapping (the assertion above) and is not written while it is read (the
-        // contract above; `Room::put` is the only writer: the file is anonymous, and its descriptor leaves this process
+        // contract above; `Room::store` is the only writer: the file is anonymous, and its descriptor leaves this process
         // only for the kernel to read from it).
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(at), len) }
     }
 }
 
 /// Opens and maps the image at `path`.
-pub fn open(path: &Path, id: VersionId) -> io::Result<Image> {
-    map(File::open(path)?, id)
+pub fn open_image(path: &Path, id: VersionId) -> io::Result<MappedImage> {
+    map_image(File::open(path)?, id)
 }
 
 /// Whether the content of the file may change although no process on this machine writes to it: it is on a network or
 /// user-space file system, or on removable media.
-fn may_change(file: &File) -> io::Result<bool> {
+fn may_change_remotely(file: &File) -> io::Result<bool> {
     const NFS: i64 = 0x6969;
     const SMB: i64 = 0x517b;
     const SMB2: i64 = 0xfe53_4d42;
@@ -230,7 +230,7 @@ fn on_removable_media(file: &File) -> io::Result<bool> {
     Ok(says("removable") || says("../removable"))
 }
 
-fn in_memory(file: &File) -> io::Result<File> {
+fn copy_to_memory_file(file: &File) -> io::Result<File> {
     let mut copy = File::from(memfd_create("docwharf-image", MemfdFlags::CLOEXEC)?);
     let mut from = file.try_clone()?;
     let mut buffer = vec![0; 1 << 20];
@@ -243,12 +243,12 @@ fn in_memory(file: &File) -> io::Result<File> {
     }
 }
 
-fn register(range: Range<*const u8>, id: Option<VersionId>) -> Option<usize> {
-    install();
-    let _guard = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
-    let free = SLOTS_IN_USE.iter().position(|slot| slot.start.load(Ordering::Acquire) == 0)?;
-    let slot = &SLOTS_IN_USE[free];
-    for (word, bytes) in slot.id.iter().zip(id.map_or(DERIVED, |id| id.0.0).chunks_exact(8)) {
+fn register_mapping(range: Range<*const u8>, id: Option<VersionId>) -> Option<usize> {
+    install_bus_error_handler();
+    let _guard = REGISTRATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let free = REGISTERED_MAPPINGS.iter().position(|slot| slot.start.load(Ordering::Acquire) == 0)?;
+    let slot = &REGISTERED_MAPPINGS[free];
+    for (word, bytes) in slot.id.iter().zip(id.map_or(DERIVED_FILE_ID, |id| id.0.0).chunks_exact(8)) {
         let mut value = [0; 8];
         value.copy_from_slice(bytes);
         word.store(u64::from_be_bytes(value), Ordering::Relaxed);
@@ -260,25 +260,25 @@ fn register(range: Range<*const u8>, id: Option<VersionId>) -> Option<usize> {
 
 /// Sets the file to which the handler writes the id of a damaged version. A signal handler must not open files, so it
 /// is opened now; `file` stays open until the process ends.
-pub fn mark_suspects_in(file: File) {
-    let before = SUSPECT.swap(file.into_raw_fd(), Ordering::AcqRel);
+pub fn set_suspect_file(file: File) {
+    let before = SUSPECT_FILE.swap(file.into_raw_fd(), Ordering::AcqRel);
     debug_assert_eq!(before, -1, "one store a process");
 }
 
 /// Limits the freed memory that glibc keeps at the end of each of its arenas, and the number of arenas. By default
 /// glibc raises the first limit with the size of the largest block that was freed, up to 64 MiB for each arena, and
-/// creates up to 8 arenas for each processor; [`return_freed`] trims the end of the first arena only. With another C
+/// creates up to 8 arenas for each processor; [`return_freed_memory`] trims the end of the first arena only. With another C
 /// library this function does nothing. Call it before the first thread is started.
-pub fn bound_freed() {
+pub fn limit_freed_memory() {
     #[cfg(target_env = "gnu")]
     {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let arenas = libc::c_int::try_from(processors).unwrap_or(libc::c_int::MAX).saturating_add(FURTHER_ARENAS);
+        let arenas = libc::c_int::try_from(processors).unwrap_or(libc::c_int::MAX).saturating_add(EXTRA_ARENAS);
         // SAFETY: `mallopt` takes no pointer, and may be called by any thread at any time.
         unsafe {
             // Blocks up to that size stay in an arena, whose pages are used again.
-            libc::mallopt(libc::M_MMAP_THRESHOLD, LARGEST_BLOCK);
-            libc::mallopt(libc::M_TRIM_THRESHOLD, MOST_FREED);
+            libc::mallopt(libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, MAX_FREED_BYTES);
             libc::mallopt(libc::M_ARENA_MAX, arenas);
         }
     }
@@ -286,7 +286,7 @@ pub fn bound_freed() {
 
 /// Returns freed memory to the system (`malloc_trim(3)`). It takes milliseconds, during which threads that allocate
 /// wait. With another C library than glibc it does nothing.
-pub fn return_freed() {
+pub fn return_freed_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `malloc_trim` takes no pointer, and may be called by any thread at any time.
     unsafe {
@@ -294,7 +294,7 @@ pub fn return_freed() {
     }
 }
 
-fn install() {
+fn install_bus_error_handler() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: `on_bus_error` only reads atomics and calls write, signal and _exit, which are async-signal-safe
@@ -311,7 +311,7 @@ fn install() {
 extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo_t for a handler installed with SA_SIGINFO.
     let address = unsafe { (*info).si_addr() } as usize;
-    let hit = SLOTS_IN_USE
+    let hit = REGISTERED_MAPPINGS
         .iter()
         .find(|slot| slot.start.load(Ordering::Acquire) <= address && address < slot.end.load(Ordering::Acquire));
     let Some(slot) = hit else {
@@ -336,7 +336,7 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _con
         }
     }
     id[64] = b'\n';
-    let suspect = SUSPECT.load(Ordering::Acquire);
+    let suspect = SUSPECT_FILE.load(Ordering::Acquire);
     if suspect >= 0 {
         write_raw(suspect, &id);
     }
@@ -376,13 +376,13 @@ mod tests {
         let file = holding(b"content");
         let exclusive = file.reopen().unwrap();
         let take = || flock(&exclusive, FlockOperation::NonBlockingLockExclusive);
-        let image = open(file.path(), id()).unwrap();
+        let image = open_image(file.path(), id()).unwrap();
         assert_eq!((take(), &image[..]), (Err(Errno::WOULDBLOCK), &b"content"[..]));
         let bytes = image.slice(3..);
         drop(image);
         assert_eq!((take(), &bytes[..]), (Ok(()), &b"tent"[..]));
         // A lock does not prevent reading.
-        assert_eq!(&map(file.reopen().unwrap(), id()).unwrap()[..], b"content");
+        assert_eq!(&map_image(file.reopen().unwrap(), id()).unwrap()[..], b"content");
     }
 
     #[test]
@@ -390,23 +390,23 @@ mod tests {
         let large: Vec<u8> = (0..(1 << 20) + 7).map(|n: u32| (n % 251) as u8).collect();
         for content in [&b""[..], b"x", &large] {
             let file = holding(content);
-            assert!(map(file.reopen().unwrap(), id()).unwrap()[..] == *content);
+            assert!(map_image(file.reopen().unwrap(), id()).unwrap()[..] == *content);
             assert!(map_derived(&file.reopen().unwrap()).unwrap() == content);
             assert!(map_index(file.reopen().unwrap(), id()).unwrap() == content);
             assert!(open_index(file.path(), id()).unwrap() == content);
-            let mut copy = in_memory(&file.reopen().unwrap()).unwrap();
+            let mut copy = copy_to_memory_file(&file.reopen().unwrap()).unwrap();
             copy.rewind().unwrap();
             let mut read = Vec::new();
             copy.read_to_end(&mut read).unwrap();
-            assert!(read == content && Image::from(content.to_vec())[..] == *content);
+            assert!(read == content && MappedImage::from(content.to_vec())[..] == *content);
         }
         let dir = tempfile::tempdir().unwrap();
-        assert!(open_index(dir.path(), id()).is_err() && open(&dir.path().join("none"), id()).is_err());
+        assert!(open_index(dir.path(), id()).is_err() && open_image(&dir.path().join("none"), id()).is_err());
     }
 
     #[test]
     fn nothing_is_read_beyond_the_end_of_what_is_mapped() {
-        let shared = Shared::new(holding(b"four").as_file()).unwrap();
+        let shared = SharedMapping::new(holding(b"four").as_file()).unwrap();
         assert_eq!((shared.bytes(0, 4), shared.bytes(1, 2), shared.bytes(4, 0)), (&b"four"[..], &b"ou"[..], &b""[..]));
         for (at, len) in [(0, 5), (4, 1), (5, 0), (usize::MAX, 1), (1, usize::MAX)] {
             assert!(catch_unwind(AssertUnwindSafe(|| shared.bytes(at, len).len())).is_err(), "{at} {len}");

@@ -1,4 +1,4 @@
-//! `docwharf analytics searches|report`: what readers search for, as the management API counts it.
+//! `docwharf analytics searches|report`: reads from the management API what readers search for.
 
 mod report;
 mod screen;
@@ -20,7 +20,7 @@ use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::{count_noun, parse_duration};
 use docwharf_base::net::trouble::Cause;
 use docwharf_agent::store::StoreError;
-use docwharf_agent::store::asked::Spool;
+use docwharf_agent::store::api_state::QuerySpool;
 use docwharf_agent::sync::SyncError;
 
 use super::caller::Caller;
@@ -30,7 +30,7 @@ use super::{Context, Failure};
 pub(super) enum Analytics {
     /// List what readers searched for, most frequent first
     Searches(searches::Searches),
-    /// Report on what readers search for and do not find, against the period before if wanted
+    /// Report on what readers search for and do not find, also compared with the previous period
     Report(report::ReportCommand),
 }
 
@@ -43,22 +43,22 @@ impl Analytics {
     }
 }
 
-/// From when until when.
+/// The period of an analytics command.
 #[derive(Debug, Clone, Args)]
 pub(super) struct PeriodArgs {
-    /// The first day or moment that counts: YYYY-MM-DD or ISO 8601
+    /// The start of the period (inclusive): YYYY-MM-DD or ISO 8601
     #[arg(long, value_name = "DATE", conflicts_with = "since")]
     from: Option<String>,
-    /// The first day or moment that does not count any more (exclusive): YYYY-MM-DD or ISO 8601
+    /// The end of the period (exclusive): YYYY-MM-DD or ISO 8601
     #[arg(long, value_name = "DATE")]
     to: Option<String>,
-    /// So much time before --to, or before now: 30d, 36h. Days are those of the calendar in UTC
+    /// The length of the period before --to, or before now: 30d, 36h. Days are calendar days in UTC
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     since: Option<Duration>,
 }
 
 impl PeriodArgs {
-    /// The period at this moment; `default` in place of --since where there is neither that nor --from.
+    /// Returns the period at the time `now`. `default` stands for --since if neither --since nor --from is given.
     pub(super) fn period(&self, default: Option<Duration>, now: Timestamp) -> Result<Period, Failure> {
         let since = self.since.or_else(|| default.filter(|_| self.from.is_none()));
         let period = match since {
@@ -69,7 +69,7 @@ impl PeriodArgs {
     }
 }
 
-/// Reads pages until the reading ends; `keep` sees each page before the next one is asked for.
+/// Reads pages of results until the reading ends. `keep` gets each page before the next one is requested.
 pub(super) fn read(
     caller: &Caller<'_>,
     period: &Period,
@@ -99,27 +99,27 @@ pub(super) fn read(
     Ok(reading.joined)
 }
 
-/// All terms of a period.
+/// All terms of a period, with the spool that keeps them until they have been printed.
 pub(super) struct Whole {
-    /// What the question meant when it was first asked.
+    /// The period as it was computed when the reading began.
     pub(super) period: Period,
     pub(super) page: Page,
     kept: Kept,
 }
 
 impl Whole {
-    /// It has been printed: what was kept of it can go.
+    /// Removes the spool, once the terms have been printed.
     pub(super) fn done(self) {
         self.kept.done();
     }
 }
 
-/// What is kept of a reading in case it is interrupted. A disk that is full is no reason not to read: then nothing more is
-/// kept, and what was kept before is still a beginning.
-struct Kept(Option<Spool>);
+/// The spool of a reading, so that it can be resumed after an interruption. A full disk does not end the reading: nothing
+/// more is spooled then, and what was spooled before can still be resumed.
+struct Kept(Option<QuerySpool>);
 
 impl Kept {
-    fn keep(&mut self, write: impl FnOnce(&mut Spool) -> Result<(), StoreError>) {
+    fn keep(&mut self, write: impl FnOnce(&mut QuerySpool) -> Result<(), StoreError>) {
         let Some(spool) = &mut self.0 else { return };
         if let Err(error) = write(spool) {
             self.give_up(&error);
@@ -127,7 +127,7 @@ impl Kept {
     }
 
     fn done(self) {
-        if let Some(Err(error)) = self.0.map(Spool::done) {
+        if let Some(Err(error)) = self.0.map(QuerySpool::done) {
             tracing::warn!("{}", Chain(&error));
         }
     }
@@ -138,11 +138,11 @@ impl Kept {
     }
 }
 
-/// Reads all terms. What an earlier process has read of the same question, and not printed, is not asked for again.
+/// Reads all terms. What an earlier process has read for the same query, and not printed, is not requested again.
 pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, limit: u64) -> Result<Whole, Failure> {
     let question = json!({
         "api": caller.source.base.name(), "project": caller.project("analytics")?, "from": asked.from, "to": asked.to,
-        // What it means moves on with time: the first process has said what it meant.
+        // Relative to now: the notes of the spool keep the period that the first process computed.
         "since": asked.since.map(|since| since.as_secs()), "limit": limit,
     });
     let notes = json!(period);
@@ -164,7 +164,7 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
     let (mut period, reading) = begun.unwrap_or((period, Reading::all(limit)));
     if is_resumed {
         let terms = count_noun(reading.joined.searches.len() as u64, "term");
-        tracing::warn!("going on with a reading that was interrupted after {terms}");
+        tracing::warn!("resuming a reading that was interrupted after {terms}");
     } else {
         kept.keep(|spool| spool.begin(&question, &notes));
     }
@@ -178,7 +178,7 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
         && pages == 0
         && is_about_cursor(trouble.cause)
     {
-        tracing::warn!("its cursor is not taken any more, so it begins anew: {}", OneLine(&trouble.to_string()));
+        tracing::warn!("the API refuses its cursor, so the reading begins anew: {}", OneLine(&trouble.to_string()));
         period = anew;
         kept.keep(|spool| spool.begin(&question, &notes));
         page = read(caller, &period, Reading::all(limit), |page| kept.keep(|spool| spool.push(&json!(page))));
@@ -187,7 +187,7 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
         Ok(page) => Ok(Whole { period, page, kept }),
         Err(failure) => {
             if matches!(failure, Failure::GoesRound(_)) {
-                // Going on from here would go round again.
+                // A resumed reading would not end, either.
                 kept.done();
             }
             Err(failure)
@@ -195,13 +195,14 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
     }
 }
 
-/// Whether an answer may be about the cursor: refused, but neither the key nor too many requests.
+/// Returns whether a failure may be caused by the cursor: a 4xx status that is not about the key (401 to 403), a timeout
+/// (408) or too many requests (429).
 fn is_about_cursor(cause: Cause) -> bool {
     matches!(cause, Cause::Status(status) if (400..500).contains(&status) && !matches!(status, 401..=403 | 408 | 429))
 }
 
-/// What an earlier process has read, and the period that it meant; none if there is none of use.
-fn resume(spool: &Spool, limit: u64) -> Option<(Period, Reading)> {
+/// Returns the period and the pages that an earlier process has spooled; `None` if nothing can be resumed.
+fn resume(spool: &QuerySpool, limit: u64) -> Option<(Period, Reading)> {
     let mut reading = Reading::all(limit);
     for kept in spool.pages() {
         reading.take(Page::deserialize(kept).ok()?).ok()?;
@@ -209,7 +210,7 @@ fn resume(spool: &Spool, limit: u64) -> Option<(Period, Reading)> {
     (reading.pages() > 0).then_some((Period::deserialize(spool.notes()).ok()?, reading))
 }
 
-/// Terms move from page to page when others are searched for meanwhile.
+/// Warns of terms that occur more than once: new searches move terms from page to page while they are read.
 fn warn_of_doubles(page: &Page) {
     let mut seen = HashSet::new();
     let doubles = page.searches.iter().filter(|search| !seen.insert(search.search_query.as_str())).count();

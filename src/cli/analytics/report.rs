@@ -1,4 +1,4 @@
-//! `docwharf analytics report`: what readers search for and do not find, as a table, as JSON, or as a page.
+//! `docwharf analytics report`: reports what readers search for and do not find, as a table, as JSON, or as a page.
 
 use std::fs::Permissions;
 use std::io::{self, IsTerminal, Write};
@@ -23,9 +23,9 @@ use super::super::{Context, Failure, wants_colour};
 use super::{PeriodArgs, Whole, read, read_all, screen};
 
 const DAY: Duration = Duration::from_hours(24);
-/// What a report is of where nobody says.
+/// The default period of a report.
 const PERIOD: Duration = Duration::from_hours(30 * 24);
-/// What the API answers in an hour.
+/// Requests that the API answers in an hour.
 const REQUESTS: u64 = 100;
 
 #[derive(Debug, Args)]
@@ -36,32 +36,32 @@ is no whole number of days. A hundred terms are one request of the 100 an hour t
 pub(in crate::cli) struct ReportCommand {
     #[command(flatten)]
     period: PeriodArgs,
-    /// Show what is different from the period of the same length before
+    /// Compare with the previous period of the same length
     #[arg(long, value_enum, value_name = "PERIOD")]
     compare: Option<Compare>,
-    /// The most terms in each list
+    /// The maximum number of terms in each list
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     top: u64,
-    /// A click-through rate below so many percent is low
+    /// A click-through rate below this percentage is low
     #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = parse_percent)]
     low: f64,
     /// How many terms to read of each period
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     terms: u64,
-    /// Read all terms, however many requests that takes. Where it was interrupted, the same command goes on
+    /// Read all terms, whatever number of requests that takes. After an interruption the same command resumes
     #[arg(long, conflicts_with = "terms")]
     all: bool,
     /// Also write the report as a page to this file, which is replaced
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Fail where the budget of 100 requests an hour is used up, instead of waiting
+    /// Fail if the budget of 100 requests an hour is used up, instead of waiting
     #[arg(long)]
     no_wait_for_budget: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Compare {
-    /// The one that ends where this one begins
+    /// The period that ends where this one begins
     Previous,
 }
 
@@ -77,7 +77,7 @@ impl ReportCommand {
         let period = self.whole_days(now)?;
         let config = context.config()?;
         context.warn_of(&config);
-        // Found out before the first request, not when an hour's budget has been spent.
+        // Created before the first request: a path that cannot be written to must not cost an hour's budget.
         let page = self.html.as_deref().map(Beside::new).transpose()?;
         let rules = Rules {
             top: usize::try_from(self.top).unwrap_or(usize::MAX),
@@ -100,7 +100,7 @@ impl ReportCommand {
         Ok(())
     }
 
-    /// The period, ending with yesterday where nothing else is said: half a day beside whole ones looks like a fall.
+    /// Returns the period. By default it ends with yesterday: half a day beside whole days would look like a decline.
     fn whole_days(&self, now: Timestamp) -> Result<Period, Failure> {
         let period = self.period.period(Some(PERIOD), now)?;
         Ok(if self.is_of_days() { period.until_today(now) } else { period })
@@ -110,7 +110,7 @@ impl ReportCommand {
         self.period.since.is_none_or(|since| since.as_secs().is_multiple_of(DAY.as_secs()))
     }
 
-    /// Reads the period and, if it is asked for, the one before; what has been kept of them goes once they are shown.
+    /// Reads the period and, with --compare, the previous one. Their spools are removed once the report has been shown.
     fn read(&self, caller: &Caller<'_>, period: Period, now: Timestamp) -> Result<Periods, Failure> {
         let periods = if self.compare.is_some() { 2 } else { 1 };
         let requests = self.terms.div_ceil(LARGEST_PAGE).saturating_mul(periods);
@@ -129,7 +129,7 @@ impl ReportCommand {
                 let page = read(caller, &period, Reading::first(self.terms), |_| ())?;
                 return Ok(Read { period, page });
             }
-            // By its days, so that nothing else that is being read of other days is gone on with.
+            // The days identify the spool: a reading of other days must not be resumed.
             let fixed = PeriodArgs { from: period.from.clone(), to: period.to.clone(), since: None };
             let mut whole = read_all(caller, asked.unwrap_or(&fixed), period, LARGEST_PAGE)?;
             let read = Read { period: whole.period.clone(), page: std::mem::take(&mut whole.page) };
@@ -148,15 +148,15 @@ impl ReportCommand {
     }
 }
 
-/// What was read.
+/// The periods that were read.
 struct Periods {
     now: Read,
     before: Option<Read>,
-    /// What goes once the report is shown.
+    /// The readings whose spools are removed once the report has been shown.
     kept: Vec<Whole>,
 }
 
-/// A file being written beside the one that it will replace.
+/// A temporary file beside the file that it will replace.
 struct Beside {
     file: NamedTempFile,
     target: PathBuf,
@@ -165,7 +165,7 @@ struct Beside {
 impl Beside {
     fn new(named: &Path) -> Result<Beside, Failure> {
         let failed = || Failure::local(format!("cannot write the report to {}", named.display()));
-        // Behind a link, the file is replaced and the link stays.
+        // If the path is a symbolic link, its target is replaced and the link stays.
         let target = match std::fs::canonicalize(named) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => named.to_owned(),
             other => other.map_err(failed())?,
@@ -179,12 +179,12 @@ impl Beside {
         }
         let folder = folder_of(&target);
         let mut builder = tempfile::Builder::new();
-        // As any program makes a file: what the umask leaves of it.
+        // The umask reduces this mode, as for a file that any other program creates.
         let builder = builder.prefix(".docwharf-").suffix(".new").permissions(Permissions::from_mode(0o666));
         Ok(Beside { file: builder.tempfile_in(folder).map_err(failed())?, target })
     }
 
-    /// Puts the text in place; gives where that is.
+    /// Writes the text, renames the file into its place, and returns that path.
     fn put(mut self, text: &str) -> Result<PathBuf, Failure> {
         let failed = || Failure::local(format!("cannot write the report to {}", self.target.display()));
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.as_file().sync_all());

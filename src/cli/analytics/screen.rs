@@ -1,4 +1,4 @@
-//! A report on a terminal: sections of columns with small bars. Pure.
+//! Draws a report for a terminal: sections of columns with small bars. No I/O.
 
 use std::fmt::Write;
 
@@ -8,26 +8,26 @@ use docwharf_base::chain::OneLine;
 
 use super::super::table::{cut, fit, width};
 
-/// Columns of a bar.
+/// Width of a bar in columns.
 const BAR: usize = 16;
-/// The least that is left for terms; before that, pages go, then bars.
+/// Minimum width of terms in columns. If less is left, the pages are dropped, then the bars.
 const LEAST: usize = 18;
 const GAP: usize = 2;
 
-/// What stands in a column.
+/// The kind of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// To the left; shares what numbers leave.
+    /// Terms: left-aligned, in the width that numbers and bars leave.
     Term,
-    /// The same.
+    /// Addresses of pages: left-aligned, in the width that numbers and bars leave.
     Page,
-    /// To the right, whole.
+    /// Numbers: right-aligned, never cut.
     Number,
-    /// To the left, whole.
+    /// Bars: left-aligned, never cut.
     Bar,
 }
 
-/// A column: its head, and a cell a row.
+/// A column: its heading, and one cell for each row.
 #[derive(Debug)]
 struct Column {
     head: &'static str,
@@ -45,7 +45,7 @@ impl Column {
     }
 }
 
-/// Whether there is colour, and which.
+/// Adds colour to text, if colour is wanted.
 #[derive(Debug, Clone, Copy)]
 struct Paint(bool);
 
@@ -62,7 +62,7 @@ impl Paint {
         self.paint("2", text)
     }
 
-    /// What was clicked in cyan, what was not in yellow.
+    /// Colours a bar: the clicked part cyan, the part without clicks yellow.
     fn bar(self, cells: &str) -> String {
         let found = cells.find(|c| c != FOUND).unwrap_or(cells.len());
         let lost = cells[found..].find(|c| c != LOST).map_or(cells.len(), |at| found + at);
@@ -74,7 +74,7 @@ impl Paint {
 const FOUND: char = '━';
 const LOST: char = '╌';
 
-/// The report in at most so many columns, uncut without a number.
+/// Returns the report in at most `columns` columns; with `None`, nothing is cut.
 pub(super) fn draw(report: &Report, columns: Option<usize>, colour: bool) -> String {
     let screen = Screen { columns, paint: Paint(colour), is_compared: report.previous.is_some() };
     let project = OneLine(&report.project).to_string();
@@ -106,7 +106,7 @@ pub(super) fn draw(report: &Report, columns: Option<usize>, colour: bool) -> Str
     out
 }
 
-/// A term on one line, without what a terminal would obey.
+/// Formats a term on one line, with control characters escaped.
 fn term(text: &str) -> String {
     if text.trim().is_empty() { "(nothing typed)".to_owned() } else { OneLine(text).to_string() }
 }
@@ -124,11 +124,11 @@ fn of(list: &List) -> String {
     if list.terms == 0 { "no term".to_owned() } else { format!("{}{share}", terms(list.terms)) }
 }
 
-/// What was clicked and what was not, of the most that there is.
+/// Returns the bar of a term: its length is relative to `most` searches, and its first part are the searches with a click.
 fn bar(term: &Term, most: u64) -> String {
     let hits = term.hits.unwrap_or(0);
     let to = |length: f64, most: usize| (0..most).filter(|cell| *cell as f64 + 0.5 <= length).count();
-    // What is there is seen, however little it is.
+    // A term with any search has at least one cell.
     let cells = to(hits as f64 * BAR as f64 / most.max(1) as f64, BAR).max(usize::from(hits > 0));
     let found = to(cells as f64 * term.ctr.unwrap_or(0.0) / 100.0, cells);
     std::iter::repeat_n(FOUND, found).chain(std::iter::repeat_n(LOST, cells - found)).collect()
@@ -141,7 +141,7 @@ struct Screen {
 }
 
 impl Screen {
-    /// A line that is no wider than the terminal.
+    /// Returns the line, cut to the width of the terminal.
     fn line(&self, text: &str) -> String {
         self.columns.map_or_else(|| text.to_owned(), |columns| cut(text, columns))
     }
@@ -150,7 +150,7 @@ impl Screen {
         let mut rows = Vec::new();
         let previous = report.previous.as_ref().map_or_else(String::new, |previous| {
             let words = previous.words();
-            // It is as long as the other, which has been said.
+            // Both periods are of one length, which the title shows already.
             let days = words.split(" (").next().unwrap_or_default();
             let than = format!("than {} in {days}", number(previous.total_searches));
             match report.change.as_ref().and_then(|change| change.percent) {
@@ -187,7 +187,7 @@ impl Screen {
         }
     }
 
-    /// Terms with their bars.
+    /// Appends a section of terms with their bars.
     fn ranked(&self, out: &mut String, head: &str, list: &[Term]) {
         let most = list.iter().filter_map(|term| term.hits).max().unwrap_or(0);
         let page =
@@ -208,7 +208,7 @@ impl Screen {
         self.section(out, head, columns);
     }
 
-    /// Terms that were there before.
+    /// Appends a section of terms that the previous period has as well.
     fn moved(&self, out: &mut String, head: &str, list: &[Term]) {
         let before = |one: &Term| number(one.before.and_then(|before| before.hits));
         let rank =
@@ -245,7 +245,7 @@ impl Screen {
         }
     }
 
-    /// How wide each column is; those that find no room go.
+    /// Returns the width of each column, after it has removed the columns that do not fit.
     fn widths(&self, columns: &mut Vec<Column>) -> Vec<usize> {
         let Some(screen) = self.columns else { return columns.iter().map(Column::width).collect() };
         let left_for_text = |columns: &[Column]| {
@@ -260,7 +260,7 @@ impl Screen {
         if left_for_text(columns) < LEAST.min(widest) {
             columns.retain(|column| column.kind != Kind::Bar);
         }
-        // A number that would leave nothing of the term goes as well, the last first.
+        // Numbers that would leave almost nothing of the term are dropped as well, the last first.
         while columns.len() > 2 && left_for_text(columns) < 8.min(widest) {
             columns.pop();
         }
@@ -325,7 +325,7 @@ mod tests {
                 assert!(width(line) <= least, "{} columns of {columns}: {line}", width(line));
             }
         }
-        // Elsewhere what is longest loses its middle.
+        // Without a width, only a very long term is shortened, in its middle.
         assert!(draw(&report, None, false).contains(&"x".repeat(450)));
     }
 

@@ -1,4 +1,4 @@
-//! `docwharf analytics searches`: the terms themselves, for people and for scripts.
+//! `docwharf analytics searches`: lists the terms, for people and for scripts.
 
 use std::fmt::Write;
 
@@ -15,29 +15,29 @@ use super::super::table::{fit, terminal_width, width};
 use super::super::{Context, Failure, print};
 use super::{PeriodArgs, read, read_all};
 
-/// What the API answers in an hour.
+/// Requests that the API answers in an hour.
 const REQUESTS: u64 = 100;
 
-/// Terms that are shown where nobody says how many.
+/// The default of `--limit`.
 const TERMS: u64 = 50;
 
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Searches {
     #[command(flatten)]
     period: PeriodArgs,
-    /// How many terms; with --all, how many a request asks for, 1 to 100
+    /// The number of terms; with --all, of terms per request, 1 to 100
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// All terms. Where it was interrupted, the same command goes on
+    /// Read all terms. After an interruption the same command resumes
     #[arg(long)]
     all: bool,
-    /// Begin where an earlier answer ended: its nextCursor
+    /// Begin where an earlier result ended: its nextCursor
     #[arg(long, value_name = "CURSOR", conflicts_with = "all")]
     cursor: Option<String>,
-    /// How to print them, by default as a table
+    /// The output format; default: table
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Fail where the budget of 100 requests an hour is used up, instead of waiting
+    /// Fail if the budget of 100 requests an hour is used up, instead of waiting
     #[arg(long)]
     no_wait_for_budget: bool,
 }
@@ -48,9 +48,9 @@ enum Format {
     Table,
     /// One object: searches, totalSearches, nextCursor
     Json,
-    /// A header and a line a term, quoted by RFC 4180
+    /// A header and one line per term, quoted as in RFC 4180
     Csv,
-    /// An object a line
+    /// One object per line
     Ndjson,
 }
 
@@ -79,7 +79,7 @@ impl Searches {
             }
             let requests = self.limit.unwrap_or(TERMS).div_ceil(LARGEST_PAGE);
             if requests > REQUESTS {
-                let what = "an hour: this may take hours, and only --all goes on where it was interrupted";
+                let what = "an hour: this may take hours, and only --all resumes after an interruption";
                 tracing::warn!("{requests} requests are needed, and the API answers {REQUESTS} {what}");
             }
             let reading = Reading::first(self.limit.unwrap_or(TERMS)).from(self.cursor);
@@ -116,7 +116,7 @@ fn csv(page: &Page) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What a cell shows: one line, without what a terminal would obey.
+/// Formats a cell on one line, with control characters escaped.
 fn plain(text: &str) -> String {
     OneLine(text).to_string()
 }
@@ -124,7 +124,7 @@ fn plain(text: &str) -> String {
 fn row(search: &Search) -> [String; 5] {
     let number = |number: &Option<serde_json::Number>| number.as_ref().map_or_else(String::new, ToString::to_string);
     let text = |text: &Option<String>| text.as_deref().map(plain).unwrap_or_default();
-    // To the minute is enough for people.
+    // Minutes are precise enough for a table.
     let last = text(&search.last_searched_at);
     let is_utc = last.len() > 16 && last.as_bytes()[10] == b'T' && last.ends_with('Z') && last.is_ascii();
     let last = if is_utc { last[..16].replace('T', " ") } else { last };
@@ -142,7 +142,7 @@ fn table(page: &Page, is_all: bool) -> String {
         }
     }
     if let Some(screen) = terminal_width() {
-        // Numbers stay whole; what is left is for terms and pages.
+        // Numbers are never cut; terms and pages share the width that is left.
         let left = screen.saturating_sub(widths[1] + widths[2] + widths[4] + 8).max(24);
         let page = widths[3].min((left / 2).max(left.saturating_sub(widths[0])));
         (widths[0], widths[3]) = (widths[0].min(left - page), page);

@@ -1,4 +1,4 @@
-//! `docwharf origin import-searches`: what readers searched for elsewhere.
+//! `docwharf origin import-searches`: imports searches that another system has recorded.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,7 +25,7 @@ const PIECE: usize = 1 << 16;
 
 #[derive(Debug, Args)]
 pub(super) struct ImportSearches {
-    /// The project
+    /// The project's id
     project: String,
     /// A CSV file with a header: query, time and clickedPage, or what `analytics searches --format csv` writes
     file: PathBuf,
@@ -47,7 +47,7 @@ impl ImportSearches {
         let allowance = Allowance::new(&owner, Arc::new(owners), shares, None, settings.min_free);
         let reading = || format!("cannot read {}", self.file.display());
         let mut file = regular::open(&self.file).map_err(Failure::local(reading()))?;
-        // The same file a second time adds nothing.
+        // The digest identifies the file, so that importing it again adds nothing.
         let id = format!("csv-{}", digest(&mut file).map_err(Failure::local(reading()))?.hex());
         let imported = import(&database(&config)?, &self.project, BufReader::new(file), &id, Some(allowance));
         let imported = imported.map_err(|error| match error {
@@ -67,7 +67,7 @@ impl ImportSearches {
             }
         );
         let text = if imported.duplicate {
-            format!("{what}; this file was taken in before, and adds nothing\n")
+            format!("{what}; this file was imported before, and adds nothing\n")
         } else {
             format!("{what}\n")
         };
@@ -75,7 +75,7 @@ impl ImportSearches {
     }
 }
 
-/// The digest of a file, which is read from its beginning afterwards.
+/// Returns the digest of a file, and rewinds it.
 fn digest(file: &mut File) -> std::io::Result<Digest> {
     let (mut hasher, mut piece) = (Sha256Hasher::new(), vec![0; PIECE]);
     loop {

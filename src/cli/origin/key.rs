@@ -1,4 +1,4 @@
-//! `docwharf origin key`: who may ask an origin.
+//! `docwharf origin key`: creates, lists and revokes the keys of an origin.
 
 use std::fmt::Write as _;
 
@@ -13,24 +13,24 @@ use super::{config, database};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Key {
-    /// Make a key and print it: this is the only time that it is seen
+    /// Create a key and print it: it is shown only this once
     Create(Create),
-    /// List keys, also those that no longer work
+    /// List keys, including expired and revoked ones
     List(List),
-    /// Make a key stop working, at once
+    /// Revoke a key, effective at once
     Revoke(Revoke),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// Whose key it is
+    /// The organization that the key belongs to
     organization: String,
-    /// What it is called, for whoever revokes it one day
+    /// The key's name, by which it is revoked
     name: String,
-    /// What it allows: "read" is GET, "write" is everything
+    /// What the key allows: "read" is GET, "write" is everything
     #[arg(long, value_name = "SCOPE", default_value = "write", value_parser = ["read", "write"])]
     scope: String,
-    /// How long it works; without it until it is revoked
+    /// How long it is valid; default: until it is revoked
     #[arg(long, value_name = "DURATION")]
     expires: Option<String>,
 }
@@ -40,7 +40,7 @@ pub(super) struct List {}
 
 #[derive(Debug, Args)]
 pub(super) struct Revoke {
-    /// Whose key it is
+    /// The organization that the key belongs to
     organization: String,
     /// Its name, or its first part as `list` shows it
     name: String,
@@ -117,7 +117,7 @@ impl Revoke {
         let db = database(&config(context)?)?;
         keys::revoke(&db, &self.organization, &self.name).map_err(failure)?;
         let told = json!({ "schemaVersion": 1, "organization": self.organization, "revoked": self.name });
-        context.result(&told, &format!("{} of {} works no more\n", self.name, self.organization))
+        context.result(&told, &format!("{} of {} is revoked\n", self.name, self.organization))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `docwharf origin`: the management API for sites of our own.
+//! `docwharf origin`: serves the management API for the operator's own sites.
 
 mod import;
 mod key;
@@ -13,23 +13,24 @@ use crate::config::values::parse_listen;
 use crate::daemon::{self, OnHangup};
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::{count_noun, parse_duration};
-use docwharf_origin::source::Source;
+use docwharf_origin::source::ProjectSource;
 use docwharf_origin::{
     self, DATABASE, Domain, LONGEST_LINK, Organization, Project, PublicUrl, SHORTEST_LINK, Settings, State,
 };
-use docwharf_site::seal::Effort;
+use docwharf_site::seal::SealOptions;
 
 use super::{Context, Failure};
 
-/// Whose sites are that are given as flags.
+/// The organization of the sites that are given as flags.
 const LOCAL: &str = "local";
-/// Finished jobs that are kept where everything goes with the process.
+/// Number of finished jobs that an origin without a state folder keeps.
 const KEPT: usize = 32;
 
-/// Serve the management API: make bundles of sites and hand them out.
+/// Serve the management API: make bundles of sites and provide links to them.
 ///
 /// With --config FILE it serves the organizations and projects of that file and keeps keys, jobs, bundles, previews and
-/// searches in its folder; origin.example.toml shows every key. With --site and --key-file it serves folders and archives, and keeps nothing.
+/// searches in its folder; origin.example.toml shows every key. With --site and --key-file it serves folders and archives,
+/// and keeps nothing.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Origin {
@@ -44,9 +45,9 @@ enum OriginCommand {
     /// Make, list and revoke keys
     #[command(subcommand)]
     Key(key::Key),
-    /// Check the file of an origin
+    /// Check the configuration of an origin
     Check(Check),
-    /// Take in searches from a CSV file
+    /// Import searches from a CSV file
     ImportSearches(import::ImportSearches),
 }
 
@@ -73,13 +74,13 @@ struct Serve {
     /// Where to listen; may be given several times, port 0 is any free one [default: 127.0.0.1:8090]
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
-    /// The file with the admin key, which every call of the API must bring; read again when it changes
+    /// The file with the admin key, which every API call must present; read again when it changes
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// How long a link to a bundle works, 1s to 7d [default: 15m]
     #[arg(long, value_name = "DURATION")]
     link_lifetime: Option<String>,
-    /// What links begin with, if not the host that was asked
+    /// The URL that links begin with; default: the host of the request
     #[arg(long, value_name = "URL")]
     public_url: Option<String>,
 }
@@ -95,16 +96,16 @@ impl Origin {
     }
 }
 
-/// The file of the origin that is meant.
+/// Reads the configuration of the origin, which `--config` must name.
 fn config(context: &Context) -> Result<OriginConfig, Failure> {
-    // The limits of an agent's file are an agent's.
+    // The limits in an agent's configuration do not apply to an origin.
     let Some(path) = &context.global.config else {
         return Err(Failure::Usage("say which origin is meant: --config origin.toml".to_owned()));
     };
     read(path, BundleLimits::default()).map_err(Failure::Config)
 }
 
-/// The database of the origin that is meant; another process may be serving it.
+/// Opens the database of the origin and creates its folder if it is missing. Another process may be serving it.
 fn database(config: &OriginConfig) -> Result<docwharf_origin::db::Database, Failure> {
     use std::os::unix::fs::DirBuilderExt;
     let State::Folder(folder) = &config.settings.state else {
@@ -127,7 +128,7 @@ impl Serve {
             _ => self.of_flags(context)?,
         };
         let tls = config.tls.as_ref().map(|(_, files)| daemon::tls(files)).transpose()?;
-        // Before any work is begun: a start that fails must not have taken a job that waited.
+        // Bound before any work begins: a start that fails must not have taken a waiting job.
         let mut listeners = daemon::listeners(daemon::bind(&config.listen)?, None);
         if let (Some((addresses, _)), Some(tls)) = (&config.tls, &tls) {
             listeners.extend(daemon::listeners(daemon::bind(addresses)?, Some(tls)));
@@ -162,7 +163,7 @@ impl Serve {
 
     fn of_flags(self, context: &Context) -> Result<OriginConfig, Failure> {
         let listen = self.addresses()?;
-        let mut settings = Settings::new(Effort::new(context.limits()?));
+        let mut settings = Settings::new(SealOptions::new(context.limits()?));
         if self.site.is_empty() {
             let why = "there is nothing to serve: --site DOMAIN=PATH, or --config origin.toml";
             return Err(Failure::Usage(why.to_owned()));
@@ -188,7 +189,7 @@ impl Serve {
     }
 }
 
-/// A project for each site, called as its domain is.
+/// Parses `DOMAIN=PATH` into a project for each site. The domain is the project's id.
 fn projects(texts: &[String]) -> Result<Vec<Project>, String> {
     let mut projects: Vec<Project> = Vec::new();
     for text in texts {
@@ -200,7 +201,7 @@ fn projects(texts: &[String]) -> Result<Vec<Project>, String> {
         if projects.iter().any(|project| project.domain == domain) {
             return Err(format!("{domain} is given twice; the second time with {path}"));
         }
-        let (id, source) = (domain.to_string(), Source::Directory(PathBuf::from(path)));
+        let (id, source) = (domain.to_string(), ProjectSource::Directory(PathBuf::from(path)));
         projects.push(Project { id, domain, source, exports: true, previews: false });
     }
     Ok(projects)

@@ -1,4 +1,4 @@
-//! A preview as a comment for a pull request: markdown in which nothing of what the upstream says is markup.
+//! Formats a preview as a comment for a pull request, in Markdown. No text of the upstream is interpreted as markup.
 
 use std::fmt::Write;
 
@@ -7,12 +7,12 @@ use docwharf_base::chain::OneLine;
 
 use super::commit_line;
 
-/// Lines of log that a comment holds: forges take 64 KiB or so, and nobody reads more.
+/// Number of log lines in a comment. Forges accept about 64 KiB.
 const LOGS: usize = 60;
-/// Characters of each of them.
+/// Number of characters shown of each log line.
 const LOG: usize = 300;
 
-/// The comment. Its first line is invisible, and finds the comment again when the branch is deployed anew.
+/// Returns the comment. Its first line is an HTML comment, by which a script finds the comment of the branch again.
 pub(super) fn markdown(branch: &str, preview: &Preview, deployment: Option<&Deployment>) -> String {
     let mut out = format!("<!-- docwharf preview: {} -->\n", unambiguous(branch));
     let state = match deployment.map(Deployment::step) {
@@ -44,7 +44,7 @@ pub(super) fn markdown(branch: &str, preview: &Preview, deployment: Option<&Depl
     out
 }
 
-/// In a fence that is longer than any run of backticks inside; open where it failed.
+/// Appends the logs in a code fence longer than any run of backticks in them; `open` shows them unfolded.
 fn logs(out: &mut String, lines: &[String], open: bool) {
     let kept: Vec<String> = lines[lines.len().saturating_sub(LOGS)..]
         .iter()
@@ -68,14 +68,14 @@ fn longest_run(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
 
-/// As a code span (`CommonMark` section 6.1) in a cell of a table: nobody is mentioned, nothing is a link.
+/// Formats text as a code span (`CommonMark`, section 6.1) in a table cell: it mentions no user and contains no link.
 fn code(text: &str) -> String {
     let line = OneLine(text).to_string().replace('|', "\\|");
     let ticks = "`".repeat(longest_run(&line) + 1);
     format!("{ticks} {line} {ticks}")
 }
 
-/// For an HTML comment, which two hyphens could end.
+/// Replaces the characters that could end an HTML comment: hyphens and `>`.
 fn unambiguous(text: &str) -> String {
     OneLine(text).to_string().replace('-', "\u{2010}").replace('>', "\u{203a}")
 }

@@ -1,4 +1,4 @@
-//! `docwharf preview create|status`: a branch as readers would see it, and how far it is.
+//! `docwharf preview create|status`: deploys a preview of a branch, and shows the state of a deployment.
 
 mod comment;
 
@@ -18,23 +18,23 @@ use super::attend::attended;
 use super::caller::Caller;
 use super::{Context, Failure, print};
 
-/// Lines of log that people are shown; the end tells what became of it.
+/// Number of log lines shown. The last ones are shown, because the end says how the deployment ended.
 const LOGS: usize = 200;
 
-/// How long a deployment is waited for where nobody says.
+/// The default of `--timeout`.
 const TIMEOUT: &str = "15m";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PreviewCommand {
     /// Start the preview of a branch, or deploy it again; prints its address
     Create(Create),
-    /// Show how far the deployment of a preview is
+    /// Show the state of a preview's deployment
     Status(Status),
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Create {
-    /// The branch, by default the current one of the Git checkout here
+    /// The branch; default: the current branch of the Git checkout in this folder
     #[arg(long, value_name = "BRANCH")]
     branch: Option<String>,
     /// Wait until it is ready or has failed
@@ -43,17 +43,17 @@ pub(super) struct Create {
     /// How long to wait for it
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = TIMEOUT, requires = "wait")]
     timeout: Duration,
-    /// Print a comment for a pull request, as markdown, in place of the address
+    /// Print a comment for a pull request in Markdown, instead of the address
     #[arg(long)]
     comment: bool,
-    /// Fail where the budget of 5 previews a minute is used up, instead of waiting
+    /// Fail if the budget of 5 previews a minute is used up, instead of waiting
     #[arg(long)]
     no_wait_for_budget: bool,
 }
 
 #[derive(Debug, Args)]
 pub(super) struct Status {
-    /// Its statusId, as `preview create --json` prints it
+    /// The statusId, as `preview create --json` prints it
     #[arg(value_name = "ID")]
     id: String,
     /// Wait until it is ready or has failed
@@ -94,7 +94,7 @@ impl Create {
             let mut caller = Caller::budgeted(&config, means, "preview", waits)?;
             let preview = start(&caller, &name)?;
             if let (true, Some(url)) = (is_plain, &preview.preview_url) {
-                // At once: a build takes minutes, and the address is known. The live line makes room for it.
+                // Printed at once: a build takes minutes, and the address is known. The progress line is cleared first.
                 if draws {
                     eprint!("\r\x1b[2K");
                 }
@@ -110,7 +110,7 @@ impl Create {
             };
             Ok::<_, Failure>((preview, followed))
         })??;
-        // It is on its way, whatever became of following it.
+        // The preview was started, so it is printed even if waiting for its end failed.
         let deployment = followed.as_ref().ok().and_then(Option::as_ref);
         if self.comment {
             print(&comment::markdown(&branch, &preview, deployment))?;
@@ -150,7 +150,7 @@ impl Status {
     }
 }
 
-/// The branch that is checked out here, by the program that knows: worktrees, submodules and what is in between.
+/// Returns the branch that is checked out in this folder. It asks `git`, which handles worktrees and submodules.
 fn current_branch() -> Result<String, Failure> {
     let mistake = |why: &str| Failure::Usage(format!("cannot tell the current branch: {why}; name it with --branch"));
     let git = Command::new("git").args(["symbolic-ref", "--quiet", "--short", "HEAD"]).output();
@@ -162,7 +162,7 @@ fn current_branch() -> Result<String, Failure> {
         return Ok(String::from_utf8_lossy(&git.stdout).trim().to_owned());
     }
     let said = String::from_utf8_lossy(&git.stderr);
-    // It says nothing where HEAD names a commit.
+    // git prints nothing if HEAD names a commit instead of a branch.
     Err(mistake(match said.lines().next() {
         None => "HEAD is detached, as in most checkouts of CI",
         Some(_) if said.contains("not a git repository") => "this folder is in no Git repository",
@@ -176,7 +176,7 @@ fn start(caller: &Caller<'_>, branch: &str) -> Result<Preview, Failure> {
     caller.persist(Ask::Preview, &doing, || caller.means.wait_for(caller.api.preview(project, branch)))
 }
 
-/// The state of a deployment: now, or when it has ended within `wait`.
+/// Returns the state of a deployment: the present one or, with `wait`, the last one. Fails if it does not end in that time.
 fn poll(caller: &mut Caller<'_>, id: &str, wait: Option<Duration>) -> Result<Deployment, Failure> {
     let source = caller.source;
     let Some(path) = source.status_path.of(id, source.project.as_deref()) else {
@@ -200,7 +200,7 @@ fn poll(caller: &mut Caller<'_>, id: &str, wait: Option<Duration>) -> Result<Dep
         if caller.is_late() {
             return Err(late(id, wait, &seen));
         }
-        // Clipped to what is left, so that the last look is at its end.
+        // Cut to the time that is left, so that the last poll is at the deadline.
         caller.pause(export::pause(polls, network.poll_first, network.poll_most))?;
     }
     Err(Failure::Changed("polled for ever".to_owned()))
@@ -218,10 +218,10 @@ fn judge(what: &str, deployment: &Deployment) -> Result<(), Failure> {
     }
     let why = deployment.summary.as_deref().or(deployment.logs.last().map(String::as_str));
     let why = why.unwrap_or("the API gives no reason");
-    Err(Failure::Preview(format!("{what} failed: {}; see its logs, mend the branch and push it", OneLine(why))))
+    Err(Failure::Preview(format!("{what} failed: {}; see its logs, fix the branch and push it", OneLine(why))))
 }
 
-/// What there is to know, for people.
+/// Formats a deployment as text.
 fn sheet(deployment: &Deployment) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: &str| {
@@ -251,7 +251,7 @@ fn sheet(deployment: &Deployment) -> String {
     out
 }
 
-/// `0a1b2c3d main: the first line of its message (1 file added, 2 modified, 0 removed)`
+/// Formats a commit: `0a1b2c3d main first line of its message (files: 1 added, 2 modified)`.
 fn commit_line(commit: &Commit) -> String {
     let sha: String = commit.sha.as_deref().unwrap_or_default().chars().take(8).collect();
     let message = commit.message.as_deref().and_then(|message| message.lines().next()).unwrap_or_default();

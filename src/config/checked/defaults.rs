@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use docwharf_serve::dress::{Frames, REFERRER};
+use docwharf_serve::security_headers::{FramePolicy, DEFAULT_REFERRER_POLICY};
 
 use super::super::raw::{KEYS, Raw, keys};
 use super::{Config, check};
@@ -59,7 +59,7 @@ const BOUNDS: &[(&str, [&str; 2], &[&str])] = &[
     ("network.redirects", ["0", "100"], &["-1", "101"]),
     ("store.maxBytes", ["0", LARGEST], &["-1", TOO_LARGE]),
     ("store.minFree", ["0", LARGEST], &["-1", TOO_LARGE]),
-    // Nothing means never.
+    // 0s means never.
     ("store.scrub", ["\"0s\"", LONGEST], &["\"1ms\"", "\"599s\"", TOO_LONG]),
     ("store.scrub", ["\"10m\"", LONGEST], &[]),
     ("server.identityCache", ["0", LARGEST], &["-1", TOO_LARGE]),
@@ -124,7 +124,7 @@ const WITHOUT_BOUNDS: &[&str] = &[
     "activate.listen",
 ];
 
-/// What a key's section must say besides for the key to mean anything.
+/// The other keys without which a key has no effect.
 fn beside(key: &str) -> &'static str {
     match key {
         "api.statusPath" => "[api]\nbaseUrl = \"https://api.example/v1/\"\ndomain = \"docs.example.com\"\n",
@@ -141,7 +141,7 @@ fn checked(text: &str) -> Result<Config, Vec<String>> {
     check(raw, Path::new("/etc")).map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
-/// A configuration that sets this key, and nothing else that it does not need.
+/// A configuration that sets this key, and only the other keys that it needs.
 fn setting(key: &str, value: &str) -> String {
     let (section, name) = key.split_once('.').expect("section.key");
     match beside(key) {
@@ -158,20 +158,20 @@ fn written(name: &str) -> Config {
 
 #[test]
 fn each_default_means_the_same_as_if_it_were_written_down() {
-    // That one of these is written down decides more than its value: see below.
+    // Writing down one of these keys has more effects than its value: see below.
     let deciding = ["sync.interval", "server.frames", "server.referrerPolicy"];
     for key in keys().filter(|key| !key.default.is_empty() && !deciding.contains(&key.name)) {
         assert_eq!(Ok(written(key.name)), checked(beside(key.name)), "{}", key.name);
     }
     assert_eq!(written("sync.interval").intent.interval, checked("").unwrap().intent.interval);
-    // A page may say otherwise where nothing is written down.
-    assert_eq!(written("server.frames").settings.protection.frames, Some(Frames::default()));
-    assert_eq!(written("server.referrerPolicy").settings.protection.referrer.as_deref(), Some(REFERRER));
+    // If the key is not written down, a page may set another value.
+    assert_eq!(written("server.frames").settings.protection.frames, Some(FramePolicy::default()));
+    assert_eq!(written("server.referrerPolicy").settings.protection.referrer.as_deref(), Some(DEFAULT_REFERRER_POLICY));
 }
 
 #[test]
 fn another_value_than_the_default_makes_another_configuration() {
-    // Otherwise nothing would be proved of the default, either.
+    // Otherwise the test above would show nothing about the default.
     for key in keys().filter(|key| !key.default.is_empty()) {
         let other = OTHERS.iter().find(|(name, _)| *name == key.name);
         let (name, value) = other.unwrap_or_else(|| panic!("{}: another value is missing in this test", key.name));

@@ -1,4 +1,4 @@
-//! `[limits.organization]` and `[limits.total]`.
+//! `[limits.organization]` and `[limits.total]` of an origin.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use docwharf_origin::{OriginLimits, Resource, Unit};
 /// The values of a table by their keys.
 type Table = BTreeMap<String, Spanned<Value>>;
 
-/// Both tables as they are written.
+/// Both tables as written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub(super) struct Limits {
@@ -20,7 +20,7 @@ pub(super) struct Limits {
     total: Table,
 }
 
-/// A key elsewhere that says what one of `[limits.total]` says.
+/// A key in another section that sets the same limit as a key of `[limits.total]`.
 #[derive(Debug)]
 pub(super) struct Alias {
     pub(super) key: &'static str,
@@ -29,7 +29,7 @@ pub(super) struct Alias {
 }
 
 impl Checker<'_> {
-    /// The limits as they are written, with what other keys say of them.
+    /// Checks the limits, combined with those that other keys set.
     pub(super) fn limits(&mut self, written: &Limits, aliases: &[Alias]) -> OriginLimits {
         let organization = self.table("limits.organization", &written.organization);
         let mut total = self.table("limits.total", &written.total);
@@ -83,6 +83,6 @@ fn value(written: &Value, unit: Unit) -> Result<u64, String> {
         (Unit::Bytes, _) => return Err("write a size, like \"4GiB\"".to_owned()),
         (Unit::Time, _) => return Err("write a time, like \"1h\"".to_owned()),
     };
-    // SQLite counts with 63 bits.
+    // SQLite stores signed integers of 64 bits.
     if (1..=i64::MAX.cast_unsigned()).contains(&value) { Ok(value) } else { Err("at least 1 is needed".to_owned()) }
 }

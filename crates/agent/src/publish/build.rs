@@ -10,14 +10,14 @@ use docwharf_base::directory::Directory;
 use docwharf_base::codec::inflate::Inflate;
 use docwharf_base::model::digest::Sha256Hasher;
 use docwharf_base::model::site_path::{SitePath, is_hidden};
-use docwharf_site::index::Entry;
-use docwharf_site::sealed::Sealed;
-use docwharf_site::tree::{self, Modes, Tree};
+use docwharf_site::index::IndexEntry;
+use docwharf_site::sealed_version::SealedVersion;
+use docwharf_site::extract::{self, FileModes, FileTree};
 
 use super::{PublishError, Published};
 
 /// The served files of a version, in the order of their paths.
-fn files(version: &Sealed) -> impl Iterator<Item = (Option<SitePath>, Entry)> {
+fn files(version: &SealedVersion) -> impl Iterator<Item = (Option<SitePath>, IndexEntry)> {
     let index = version.index();
     let seen = (0..index.len()).filter(|&file| !is_hidden(index.path(file)));
     // The paths were checked when the version was sealed. They are checked again before they are joined to a directory.
@@ -27,16 +27,16 @@ fn files(version: &Sealed) -> impl Iterator<Item = (Option<SitePath>, Entry)> {
 /// Writes the site to the empty directory `to`; unchanged files are linked from `donors`.
 pub(super) fn build(
     to: &Directory,
-    version: &Sealed,
+    version: &SealedVersion,
     donors: &[Directory],
-    modes: Modes,
+    modes: FileModes,
 ) -> Result<Published, PublishError> {
     let dir = to.path();
     let root = to.to_file().map_err(PublishError::io("open", dir))?;
-    tree::set_folder_mode(&root, modes.folder).map_err(PublishError::io("make", dir))?;
+    extract::set_folder_mode(&root, modes.folder).map_err(PublishError::io("make", dir))?;
     let mut building = Building {
-        tree: Tree::new(root, Some(modes)),
-        donors: donors.iter().filter_map(|donor| donor.to_file().ok()).map(|root| Tree::new(root, None)).collect(),
+        tree: FileTree::new(root, Some(modes)),
+        donors: donors.iter().filter_map(|donor| donor.to_file().ok()).map(|root| FileTree::new(root, None)).collect(),
         modes,
         inflate: Inflate::new(),
         buffer: vec![0; 1 << 17],
@@ -51,7 +51,7 @@ pub(super) fn build(
         }
         let shown = || dir.join(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path.as_bytes()));
         building
-            .write(&path, &version.coded(&entry), &entry)
+            .write(&path, &version.compressed_bytes(&entry), &entry)
             .map_err(|error| PublishError::io("write", &shown())(error))?;
         done.written += 1;
     }
@@ -59,17 +59,17 @@ pub(super) fn build(
 }
 
 struct Building {
-    tree: Tree,
-    donors: Vec<Tree>,
-    modes: Modes,
+    tree: FileTree,
+    donors: Vec<FileTree>,
+    modes: FileModes,
     inflate: Inflate,
     buffer: Vec<u8>,
 }
 
 impl Building {
-    fn write(&mut self, path: &SitePath, coded: &[u8], entry: &Entry) -> io::Result<()> {
+    fn write(&mut self, path: &SitePath, coded: &[u8], entry: &IndexEntry) -> io::Result<()> {
         let mut file = self.tree.create(path)?;
-        tree::write(&mut file, coded, entry, &mut self.inflate)?;
+        extract::write_content(&mut file, coded, entry, &mut self.inflate)?;
         let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let modified = Timespec { tv_sec: entry.modified, tv_nsec: 0 };
         Ok(futimens(&file, &Timestamps { last_access: unchanged, last_modification: modified })?)
@@ -77,7 +77,7 @@ impl Building {
 
     /// Links the file from an earlier directory; returns whether that succeeded. If it fails (other content, another
     /// disk, too many links, a file that the kernel protects), the caller writes the file.
-    fn link(&mut self, path: &SitePath, entry: &Entry) -> bool {
+    fn link(&mut self, path: &SitePath, entry: &IndexEntry) -> bool {
         for donor in &mut self.donors {
             if !donor.stat(path).is_ok_and(|stat| is_untouched(&stat, entry, self.modes)) {
                 continue;
@@ -99,10 +99,10 @@ impl Building {
 
 /// Whether every file of `version` is in the directory as it was published. The content is not read: a change of
 /// content changes the modification time.
-pub(super) fn is_whole(directory: &Directory, version: &Sealed, modes: Modes) -> bool {
+pub(super) fn is_whole(directory: &Directory, version: &SealedVersion, modes: FileModes) -> bool {
     let Ok(root) = directory.to_file() else { return false };
     let is_folder = fstat(&root).is_ok_and(|stat| stat.st_mode & 0o777 == modes.folder);
-    let mut tree = Tree::new(root, None);
+    let mut tree = FileTree::new(root, None);
     is_folder
         && files(version).all(|(path, entry)| {
             path.is_some_and(|path| tree.stat(&path).is_ok_and(|stat| is_untouched(&stat, &entry, modes)))
@@ -112,7 +112,7 @@ pub(super) fn is_whole(directory: &Directory, version: &Sealed, modes: Modes) ->
 /// Whether a file has the owner, mode, size and time with which it was published.
 // The types of the fields differ between architectures.
 #[allow(clippy::unnecessary_cast, clippy::cast_lossless, clippy::useless_conversion)]
-fn is_untouched(stat: &Stat, entry: &Entry, modes: Modes) -> bool {
+fn is_untouched(stat: &Stat, entry: &IndexEntry, modes: FileModes) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && stat.st_mode & 0o7777 == modes.file
         && stat.st_uid == geteuid().as_raw()
@@ -121,7 +121,7 @@ fn is_untouched(stat: &Stat, entry: &Entry, modes: Modes) -> bool {
         && stat.st_mtime_nsec == 0
 }
 
-fn has_content(tree: &mut Tree, path: &SitePath, entry: &Entry, modes: Modes, buffer: &mut [u8]) -> bool {
+fn has_content(tree: &mut FileTree, path: &SitePath, entry: &IndexEntry, modes: FileModes, buffer: &mut [u8]) -> bool {
     let Ok(mut file) = tree.open(path) else { return false };
     if !fstat(&file).is_ok_and(|stat| is_untouched(&stat, entry, modes)) {
         return false;

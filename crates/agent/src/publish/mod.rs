@@ -34,8 +34,8 @@ use std::time::{Duration, SystemTime};
 use docwharf_base::directory::Directory;
 use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::sealed::Sealed;
-use docwharf_site::tree::Modes;
+use docwharf_site::sealed_version::SealedVersion;
+use docwharf_site::extract::FileModes;
 
 use place::Place;
 
@@ -52,7 +52,7 @@ pub struct Settings {
     /// The store; `directory` must not be in it.
     pub store: PathBuf,
     /// Permissions of files and directories, independent of the umask.
-    pub modes: Modes,
+    pub modes: FileModes,
 }
 
 /// How thoroughly an existing directory is checked.
@@ -111,7 +111,7 @@ impl PublishError {
 
 /// Publishes `version`: `current` then leads to a complete copy of it. Directories that are no longer needed are
 /// removed. After an error `current` leads where it did before.
-pub fn bring_up_to_date(settings: &Settings, version: &Sealed, care: Care) -> Result<Published, PublishError> {
+pub fn bring_up_to_date(settings: &Settings, version: &SealedVersion, care: Care) -> Result<Published, PublishError> {
     let id = version.id;
     let place = Place::open(settings)?;
     let now = unix_seconds(SystemTime::now());

@@ -11,8 +11,8 @@ use docwharf_base::chain::Chain;
 use docwharf_base::directory::{Directory, EntryKind, is_unsupported};
 use docwharf_base::durable::Lock;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::sealed::Sealed;
-use docwharf_site::tree::{Modes, set_folder_mode};
+use docwharf_site::sealed_version::SealedVersion;
+use docwharf_site::extract::{FileModes, set_folder_mode};
 
 use super::record::{self, Record};
 use super::{CURRENT, PublishError, Published, Settings, build};
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// in it is reached by path.
 pub(super) struct Place {
     directory: Directory,
-    modes: Modes,
+    modes: FileModes,
     _lock: Lock,
 }
 
@@ -100,7 +100,7 @@ impl Place {
     }
 
     /// Whether the directory of a version exists, with every file as it was published.
-    pub(super) fn is_whole(&self, version: &Sealed) -> bool {
+    pub(super) fn is_whole(&self, version: &SealedVersion) -> bool {
         let tree = self.directory.directory(version.id.to_string());
         tree.is_ok_and(|tree| build::is_whole(&tree, version, self.modes))
     }
@@ -132,7 +132,7 @@ impl Place {
     /// Builds the directory of `version` and puts it in place as a whole.
     pub(super) fn bring(
         &self,
-        version: &Sealed,
+        version: &SealedVersion,
         record: &mut Record,
         current: Option<VersionId>,
         now: i64,
@@ -239,7 +239,7 @@ fn exchange(staging: &Directory, to: &Directory, name: &str) -> io::Result<()> {
 
 /// Creates a directory and its missing parents, readable like the files that will be in it.
 #[allow(clippy::disallowed_methods)] // the operator's path
-fn make(dir: &Path, modes: Modes) -> io::Result<()> {
+fn make(dir: &Path, modes: FileModes) -> io::Result<()> {
     match fs::create_dir(dir) {
         Ok(()) => Ok(set_folder_mode(&Directory::open_unlinked(dir)?, modes.folder)?),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
     use docwharf_base::model::digest::Digest;
 
-    const MODES: Modes = Modes { file: 0o644, folder: 0o755 };
+    const MODES: FileModes = FileModes { file: 0o644, folder: 0o755 };
 
     fn id(n: u8) -> VersionId {
         VersionId(Digest([n; 32]))

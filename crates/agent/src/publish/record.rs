@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use docwharf_base::model::units::{parse_time, show_unix};
 use docwharf_base::model::version::VersionId;
-use docwharf_site::tree::Modes;
+use docwharf_site::extract::FileModes;
 
 use super::GRACE;
 
@@ -56,7 +56,7 @@ impl Default for Record {
 
 impl Record {
     /// Whether docwharf has made this directory, with these modes.
-    pub(super) fn has(&self, id: VersionId, modes: Modes) -> bool {
+    pub(super) fn has(&self, id: VersionId, modes: FileModes) -> bool {
         let same = |made: &Made| made.file_mode == octal(modes.file) && made.folder_mode == octal(modes.folder);
         self.trees.get(&id).is_some_and(same)
     }
@@ -81,7 +81,7 @@ impl Record {
 
     /// Adds a directory that is about to be put in place; `is_current` if it replaces the directory of the current
     /// version.
-    pub(super) fn add(&mut self, id: VersionId, modes: Modes, is_current: bool, now: i64) {
+    pub(super) fn add(&mut self, id: VersionId, modes: FileModes, is_current: bool, now: i64) {
         let replaced = (!is_current).then(|| show_unix(now));
         self.trees.insert(id, Made { file_mode: octal(modes.file), folder_mode: octal(modes.folder), replaced });
     }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use docwharf_base::model::digest::Digest;
 
-    const MODES: Modes = Modes { file: 0o644, folder: 0o755 };
+    const MODES: FileModes = FileModes { file: 0o644, folder: 0o755 };
     const HOUR: i64 = 3600;
 
     fn id(n: u8) -> VersionId {

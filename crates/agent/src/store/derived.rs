@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use docwharf_base::directory::EntryKind;
 use docwharf_base::model::version::VersionId;
 
-use super::writer::{Writer, sweep_unrenamed};
-use super::{Store, StoreError};
+use super::writer::{StoreWriter, sweep_unrenamed};
+use super::{VersionStore, StoreError};
 
 /// Name of the directory in a store.
 pub(super) const DERIVED: &str = "derived";
@@ -23,7 +23,7 @@ pub const ZSTD: &str = "zstd";
 /// Kinds that may be as large as the version itself. They are removed when there is not enough space.
 const LARGE: [&str; 2] = [BROTLI, ZSTD];
 
-impl Store {
+impl VersionStore {
     /// The path of the directory with the data derived from a version.
     pub fn derived_dir(&self, id: VersionId) -> PathBuf {
         self.root().join(DERIVED).join(id.to_string())
@@ -55,7 +55,7 @@ impl Store {
     }
 }
 
-impl Writer {
+impl StoreWriter {
     /// Stores a derived file, as a whole or not at all. For a version that has been removed meanwhile nothing is
     /// stored.
     pub fn derive(&self, id: VersionId, kind: &str, bytes: &[u8]) -> Result<(), StoreError> {
@@ -178,7 +178,7 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let (store, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
-        let writer = Writer::open(&store, Duration::ZERO).unwrap();
+        let writer = StoreWriter::open(&store, Duration::ZERO).unwrap();
         let (id, derived) = (VersionId(Digest::of(b"x")), store.join(DERIVED));
         fs::create_dir(&elsewhere).unwrap();
         fs::create_dir(&derived).unwrap();
@@ -198,8 +198,8 @@ mod tests {
     }
 
     /// A store with versions whose content is never read.
-    fn with_versions(root: &Path, ids: &[VersionId]) -> Writer {
-        let writer = Writer::open(root, Duration::ZERO).unwrap();
+    fn with_versions(root: &Path, ids: &[VersionId]) -> StoreWriter {
+        let writer = StoreWriter::open(root, Duration::ZERO).unwrap();
         for &id in ids {
             fs::create_dir(writer.store().version_dir(id)).unwrap();
             fs::write(writer.store().version_dir(id).join("site.zip"), "image").unwrap();
@@ -264,7 +264,7 @@ mod tests {
         fs::create_dir(store.derived_dir(gone)).unwrap();
         fs::write(dir.path().join(DERIVED).join("file"), "x").unwrap();
         drop(writer);
-        drop(Writer::open(dir.path(), Duration::ZERO).unwrap());
+        drop(StoreWriter::open(dir.path(), Duration::ZERO).unwrap());
         let left =
             |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
         assert_eq!(left(&dir.path().join(DERIVED)), [id.to_string().as_str()]);

@@ -10,21 +10,21 @@ use serde::{Deserialize, Serialize};
 use docwharf_base::directory::{Access, Demands, Directory};
 use docwharf_base::model::version::VersionId;
 
-use super::{Store, StoreError};
+use super::{VersionStore, StoreError};
 
 /// Name of the file in the store.
 pub const FILE: &str = "history.jsonl";
 /// Size in bytes (some 20,000 lines) above which the oldest lines are dropped, until [`KEPT`] bytes are left.
-pub const MOST: u64 = 4 << 20;
+pub const MAX_HISTORY_BYTES: u64 = 4 << 20;
 /// Bytes of the newest lines that are kept; see [`MOST`].
-const KEPT: usize = 2 << 20;
+const KEPT_HISTORY_BYTES: usize = 2 << 20;
 /// Suffix of the note of a version that a person has activated and thereby holds.
 pub const BY_HAND: &str = " by hand";
 
 /// One line of history.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Event {
+pub struct HistoryEvent {
     /// Time of the event, RFC 3339.
     pub time: String,
     /// The user or process that caused the event.
@@ -40,9 +40,9 @@ pub struct Event {
     pub note: Option<String>,
 }
 
-impl Event {
+impl HistoryEvent {
     /// Whether a person has set or ended a hold with this event.
-    pub fn is_word(&self) -> bool {
+    pub fn is_hold_decision(&self) -> bool {
         match self.what.as_str() {
             "held" | "rolled back" | "released" => true,
             "activated" => self.note.as_ref().is_some_and(|note| note.ends_with(BY_HAND)),
@@ -56,9 +56,9 @@ impl Event {
     }
 }
 
-impl Store {
+impl VersionStore {
     /// Reads the history, oldest event first; a torn line is dropped.
-    pub fn history(&self) -> Result<Vec<Event>, StoreError> {
+    pub fn history(&self) -> Result<Vec<HistoryEvent>, StoreError> {
         let path = self.root().join(FILE);
         match self.directory().and_then(|root| root.file(FILE)) {
             Ok(file) => Ok(lines(file).filter_map(|line| serde_json::from_slice(&line).ok()).collect()),
@@ -75,7 +75,7 @@ fn lines(file: File) -> impl Iterator<Item = Vec<u8>> {
 }
 
 /// Appends a line, durably.
-pub(super) fn append(root: &Directory, event: &Event) -> io::Result<()> {
+pub(super) fn append(root: &Directory, event: &HistoryEvent) -> io::Result<()> {
     let mut line = serde_json::to_vec(event)?;
     line.push(b'\n');
     let mut file = root.open_file(FILE, Access::Append(0o644), Demands::SINGLE_NAME)?;
@@ -100,10 +100,10 @@ fn ends_a_line(mut file: File) -> io::Result<bool> {
 /// Shortens a history larger than [`MOST`], as a whole or not at all.
 pub(super) fn bound(root: &Directory, is_here: impl Fn(VersionId) -> bool) -> io::Result<()> {
     let file = root.file(FILE)?;
-    if file.metadata()?.len() <= MOST {
+    if file.metadata()?.len() <= MAX_HISTORY_BYTES {
         return Ok(());
     }
-    root.replace(FILE, 0o644, &cut(&lines(file).collect::<Vec<_>>(), KEPT, is_here))
+    root.replace(FILE, 0o644, &cut(&lines(file).collect::<Vec<_>>(), KEPT_HISTORY_BYTES, is_here))
 }
 
 /// Selects the newest lines up to `most` bytes and, of the older ones, those from which a lost record is recovered: the
@@ -113,8 +113,8 @@ fn cut(lines: &[Vec<u8>], most: usize, is_here: impl Fn(VersionId) -> bool) -> V
     let (mut has_word, mut activated) = (false, BTreeSet::new());
     for line in lines.iter().rev() {
         bytes += line.len() + 1;
-        let Ok(event) = serde_json::from_slice::<Event>(line) else { continue };
-        let is_last_word = event.is_word() && !has_word;
+        let Ok(event) = serde_json::from_slice::<HistoryEvent>(line) else { continue };
+        let is_last_word = event.is_hold_decision() && !has_word;
         has_word |= is_last_word;
         let became_active = event.version.filter(|&id| event.is_activation() && is_here(id));
         let is_last_activation = became_active.is_some_and(|id| activated.insert(id));
@@ -137,7 +137,7 @@ mod tests {
     fn line(what: &str, version: u8, note: Option<&str>) -> Vec<u8> {
         let note = note.map(str::to_owned);
         let time = "2026-11-21T10:00:00Z".to_owned();
-        let event = Event { time, who: "x".to_owned(), what: what.to_owned(), version: Some(id(version)), note };
+        let event = HistoryEvent { time, who: "x".to_owned(), what: what.to_owned(), version: Some(id(version)), note };
         serde_json::to_vec(&event).unwrap()
     }
 
@@ -175,8 +175,8 @@ mod tests {
             ("pruned", None, false, false),
         ];
         for (what, note, is_word, is_activation) in cases {
-            let event: Event = serde_json::from_slice(&line(what, 1, note)).unwrap();
-            assert_eq!((event.is_word(), event.is_activation()), (is_word, is_activation), "{what} {note:?}");
+            let event: HistoryEvent = serde_json::from_slice(&line(what, 1, note)).unwrap();
+            assert_eq!((event.is_hold_decision(), event.is_activation()), (is_word, is_activation), "{what} {note:?}");
         }
     }
 

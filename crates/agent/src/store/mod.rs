@@ -23,15 +23,15 @@
 // Other users may write to the store, so a path may lead to another file when it is used. See `base/directory`.
 #![deny(clippy::disallowed_methods)]
 
-pub mod asked;
+pub mod api_state;
 pub mod derived;
 pub mod history;
-pub mod keeper;
+pub mod operations;
 mod owner;
 pub mod prune;
 pub mod record;
 mod replaced;
-pub mod rot;
+pub mod integrity;
 pub mod space;
 pub mod writer;
 
@@ -47,8 +47,8 @@ use docwharf_base::directory::{Directory, EntryKind};
 use docwharf_base::model::units::show_size;
 use docwharf_base::model::version::VersionId;
 
-pub use history::Event;
-use record::{DecodeError, Record};
+pub use history::HistoryEvent;
+use record::{DecodeError, StoreRecord};
 
 /// An error of a store operation.
 #[derive(Debug, thiserror::Error)]
@@ -176,7 +176,7 @@ pub struct Receipt {
 
 /// A version in the store.
 #[derive(Debug, Clone)]
-pub struct Stored {
+pub struct StoredVersion {
     /// The version's id.
     pub id: VersionId,
     /// Size of the version's image in bytes.
@@ -187,13 +187,13 @@ pub struct Stored {
 
 /// A store opened for reading; no lock is taken.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub struct VersionStore {
     root: PathBuf,
     /// The root directory, once it has been opened. In a store of another user, root works through this descriptor: the
     /// owner could make the path lead elsewhere meanwhile.
     opened: Arc<OnceLock<Directory>>,
     /// The damaged versions that this process has found, kept in memory because the disk may take no more writes.
-    marks: Arc<rot::Marks>,
+    marks: Arc<integrity::DamageMarks>,
 }
 
 /// Upper bound of a record's size in bytes: a record has a few hundred bytes for each label.
@@ -208,10 +208,10 @@ pub const CONTROL: &str = "control.sock";
 /// Name of the index in a version's directory.
 pub const INDEX: &str = "index";
 
-impl Store {
+impl VersionStore {
     /// Returns the store at `root`, which need not exist yet.
-    pub fn at(root: &Path) -> Store {
-        Store { root: root.to_owned(), opened: Arc::default(), marks: Arc::default() }
+    pub fn at(root: &Path) -> VersionStore {
+        VersionStore { root: root.to_owned(), opened: Arc::default(), marks: Arc::default() }
     }
 
     /// The store's path.
@@ -271,20 +271,20 @@ impl Store {
     }
 
     /// Reads the record; returns an empty one if the store has none yet.
-    pub fn record(&self) -> Result<Record, StoreError> {
+    pub fn record(&self) -> Result<StoreRecord, StoreError> {
         let path = self.root.join(record::FILE);
         match self.directory().and_then(|root| root.read(record::FILE, MAX_RECORD_BYTES)) {
             Ok(bytes) => record::decode(&bytes).map_err(|error| match error {
                 DecodeError::Damaged(source) => StoreError::Damaged { path, source },
                 DecodeError::Later(found) => StoreError::Later { path, found },
             }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(StoreRecord::default()),
             Err(source) => Err(StoreError::Io { doing: "read", path, source }),
         }
     }
 
     /// Lists all versions, the newest arrival first.
-    pub fn versions(&self) -> Result<Vec<Stored>, StoreError> {
+    pub fn versions(&self) -> Result<Vec<StoredVersion>, StoreError> {
         let dir = self.root.join("versions");
         let folder = match self.directory().and_then(|root| root.directory("versions")) {
             Ok(folder) => folder,
@@ -302,7 +302,7 @@ impl Store {
             let Ok(metadata) = folder.metadata_of(Path::new(&entry.name).join(IMAGE)) else {
                 continue;
             };
-            versions.push(Stored { id, bytes: metadata.len(), receipts: self.receipts(id) });
+            versions.push(StoredVersion { id, bytes: metadata.len(), receipts: self.receipts(id) });
         }
         versions.sort_by(|a, b| arrival(b).cmp(arrival(a)).then(a.id.cmp(&b.id)));
         Ok(versions)
@@ -333,7 +333,7 @@ impl Store {
 }
 
 /// Finds the version called `name` among `versions`; see [`Store::named`].
-pub(crate) fn named(name: &str, record: &Record, versions: &[Stored]) -> Result<VersionId, StoreError> {
+pub(crate) fn named(name: &str, record: &StoreRecord, versions: &[StoredVersion]) -> Result<VersionId, StoreError> {
     let labelled = record.labels.get(name).map(|labelled| labelled.version);
     if let Some(id) = labelled.filter(|&id| versions.iter().any(|version| version.id == id)) {
         return Ok(id);
@@ -358,7 +358,7 @@ fn or_lower(min_free: u64) -> &'static str {
     if min_free == 0 { " and try again" } else { ", or lower store.minFree" }
 }
 
-fn arrival(version: &Stored) -> &str {
+fn arrival(version: &StoredVersion) -> &str {
     version.receipts.last().map_or("", |receipt| receipt.time.as_str())
 }
 
@@ -370,9 +370,9 @@ mod tests {
 
     use super::*;
     use docwharf_base::model::digest::Digest;
-    use crate::store::keeper::Keeper;
-    use crate::store::record::Labelled;
-    use crate::store::writer::Writer;
+    use crate::store::operations::StoreOperations;
+    use crate::store::record::LabelledVersion;
+    use crate::store::writer::StoreWriter;
 
     /// An id that begins with these bytes.
     fn id(begin: &[u8]) -> VersionId {
@@ -384,12 +384,12 @@ mod tests {
     #[test]
     fn a_version_is_called_by_a_label_first_and_by_digits_that_begin_no_other_id() {
         let (a, b, c) = (id(&[0xab; 5]), id(&[0xab, 0xab, 0xab, 0xab, 0x01]), id(&[0xcd; 8]));
-        let versions = [a, b, c].map(|id| Stored { id, bytes: 1, receipts: Vec::new() });
-        let mut record = Record::default();
+        let versions = [a, b, c].map(|id| StoredVersion { id, bytes: 1, receipts: Vec::new() });
+        let mut record = StoreRecord::default();
         let labels =
             [("stable", a), ("cdcdcdcd", b), ("abababab", c), ("lost", id(b"lost")), ("cdcdcdcdcd", id(b"lost"))];
         for (label, version) in labels {
-            let labelled = Labelled { version, source: String::new(), sha256: None, time: String::new() };
+            let labelled = LabelledVersion { version, source: String::new(), sha256: None, time: String::new() };
             record.labels.insert(label.to_owned(), labelled);
         }
         let found = |name: &str| named(name, &record, &versions).ok();
@@ -421,8 +421,8 @@ mod tests {
     #[test]
     fn versions_are_told_by_their_last_arrival_the_newest_first() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(Store::at(&dir.path().join("none")).versions().is_ok_and(|versions| versions.is_empty()));
-        let writer = Writer::open(dir.path(), Duration::ZERO).unwrap();
+        assert!(VersionStore::at(&dir.path().join("none")).versions().is_ok_and(|versions| versions.is_empty()));
+        let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
         let (early, late, again, bare) = (id(b"a"), id(b"b"), id(b"c"), id(b"d"));
         let arrivals = [(early, 1), (late, 5), (again, 7), (again, 2), (early, 1)];
         for (version, minute) in arrivals {
@@ -462,8 +462,8 @@ mod tests {
     #[test]
     fn a_record_that_is_not_there_is_empty_and_any_other_is_read_or_told_to_be_damaged_or_later() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::at(dir.path());
-        assert_eq!(store.record().unwrap(), Record::default());
+        let store = VersionStore::at(dir.path());
+        assert_eq!(store.record().unwrap(), StoreRecord::default());
         let put = |text: &str| fs::write(dir.path().join(record::FILE), text).unwrap();
         put("{\"schemaVersion\": 2, \"configError\": \"x\"}");
         assert_eq!(store.record().unwrap().config_error.as_deref(), Some("x"));

@@ -69,7 +69,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::store::keeper::Keeper;
+    use crate::store::operations::StoreOperations;
 
     #[test]
     fn root_sweeps_nothing_through_the_links_of_a_store_that_is_not_his() {
@@ -78,20 +78,20 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         let (store, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
-        drop(super::super::writer::Writer::open(&store, std::time::Duration::ZERO).unwrap());
+        drop(super::super::writer::StoreWriter::open(&store, std::time::Duration::ZERO).unwrap());
         std::fs::create_dir(&elsewhere).unwrap();
         std::fs::write(elsewhere.join("kept"), "x").unwrap();
         std::fs::remove_dir(store.join("staging")).unwrap();
         symlink(&elsewhere, store.join("staging")).unwrap();
         chown(&store, Some(4711), Some(4711)).unwrap();
-        let refused = super::super::writer::Writer::open(&store, std::time::Duration::ZERO);
+        let refused = super::super::writer::StoreWriter::open(&store, std::time::Duration::ZERO);
         assert!(refused.is_err());
         assert!(elsewhere.join("kept").exists());
         // Nor through files that are links.
         std::fs::remove_file(store.join("staging")).unwrap();
         symlink(elsewhere.join("kept"), store.join(".state.json.new")).unwrap();
         symlink(elsewhere.join("kept"), store.join("history.jsonl")).unwrap();
-        let writer = super::super::writer::Writer::open(&store, std::time::Duration::ZERO).unwrap();
+        let writer = super::super::writer::StoreWriter::open(&store, std::time::Duration::ZERO).unwrap();
         writer.change(|record| record.tried_link = Some("x".into())).unwrap();
         writer.note("me", "held", None, None);
         assert_eq!(std::fs::read_to_string(elsewhere.join("kept")).unwrap(), "x");

@@ -12,7 +12,7 @@ use docwharf_base::model::version::VersionId;
 
 use super::StoreError;
 use super::derived::DERIVED;
-use super::writer::Writer;
+use super::writer::StoreWriter;
 
 /// Images that were removed while this process had them mapped, with their sizes in bytes.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Removed {
     }
 }
 
-impl Writer {
+impl StoreWriter {
     /// Removes one version unless it is leased. Returns whether it was removed.
     pub(super) fn remove_unless_mapped(&self, id: VersionId) -> Result<bool, StoreError> {
         self.let_go(id);

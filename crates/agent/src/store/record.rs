@@ -21,7 +21,7 @@ pub const DAMAGED: &str = "state.json.damaged";
 const SUM: &str = ",\n  \"sum\": \"";
 
 /// Encodes the record with its checksum.
-pub(super) fn encode(record: &Record) -> Vec<u8> {
+pub(super) fn encode(record: &StoreRecord) -> Vec<u8> {
     let mut bytes = super::writer::json(record);
     // "\n}\n"
     bytes.truncate(bytes.len() - 3);
@@ -47,18 +47,18 @@ struct Schema {
 }
 
 /// Decodes the file. One without a checksum was written by hand, or by a docwharf before 0.1.
-pub(super) fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
+pub(super) fn decode(bytes: &[u8]) -> Result<StoreRecord, DecodeError> {
     check_sum(bytes).map_err(DecodeError::Damaged)?;
     let schema: Schema = serde_json::from_slice(bytes).map_err(DecodeError::Damaged)?;
     if schema.schema_version > SCHEMA_VERSION {
         return Err(DecodeError::Later(schema.schema_version));
     }
-    let mut record: Record = serde_json::from_slice(bytes).map_err(DecodeError::Damaged)?;
+    let mut record: StoreRecord = serde_json::from_slice(bytes).map_err(DecodeError::Damaged)?;
     if schema.schema_version < 2 {
         // Schema 1 did not store the offered version: the bundle that was checked last came from the source.
         let looked = record.looked.as_ref();
         let offered =
-            looked.and_then(|looked| Some(Offered { source: looked.source.clone(), version: looked.version? }));
+            looked.and_then(|looked| Some(OfferedVersion { source: looked.source.clone(), version: looked.version? }));
         record.offered = offered;
     }
     record.schema_version = SCHEMA_VERSION;
@@ -85,7 +85,7 @@ fn sum(bytes: &[u8]) -> String {
 /// The state of a store besides its versions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Record {
+pub struct StoreRecord {
     /// [`SCHEMA_VERSION`]; it is raised when a field gets another meaning.
     pub schema_version: u32,
     /// The version that is served.
@@ -102,25 +102,25 @@ pub struct Record {
     pub newest: Option<VersionId>,
     /// The version that the source had at the last successful check.
     #[serde(default)]
-    pub offered: Option<Offered>,
+    pub offered: Option<OfferedVersion>,
     /// The hold, which stops automatic activation.
     #[serde(default)]
-    pub hold: Option<Hold>,
+    pub hold: Option<ActivationHold>,
     /// The labels and their versions.
     #[serde(default)]
-    pub labels: BTreeMap<String, Labelled>,
+    pub labels: BTreeMap<String, LabelledVersion>,
     /// The bundle that was checked last.
     #[serde(default)]
-    pub looked: Option<Looked>,
+    pub looked: Option<BundleCheck>,
     /// The last attempt to sync.
     #[serde(default)]
-    pub last_attempt: Option<Attempt>,
+    pub last_attempt: Option<SyncAttempt>,
     /// Time of the last successful sync whose source or probes could be read, RFC 3339.
     #[serde(default)]
     pub last_good: Option<String>,
     /// The last success of an export: the API gave a bundle that was accepted or is known already.
     #[serde(default)]
-    pub last_success: Option<Success>,
+    pub last_success: Option<SourceEvent>,
     /// The export job of the current source that has not yet given a bundle.
     #[serde(default)]
     pub job: Option<JobRecord>,
@@ -129,13 +129,13 @@ pub struct Record {
     pub jobs_elsewhere: Vec<JobRecord>,
     /// The last start of an export job.
     #[serde(default)]
-    pub last_start: Option<Success>,
+    pub last_start: Option<SourceEvent>,
     /// The probe results that belong to the bundle that was checked last.
     #[serde(default)]
-    pub probed: Option<Probed>,
+    pub probed: Option<SourceProbes>,
     /// Probes whose servers sent Retry-After, by key of the probe.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub busy: BTreeMap<String, Busy>,
+    pub busy: BTreeMap<String, ProbeBackOff>,
     /// Digest of the bundle's link or path that failed while the store was empty; it is not tried again.
     #[serde(default)]
     pub tried_link: Option<String>,
@@ -144,12 +144,12 @@ pub struct Record {
     pub config_error: Option<String>,
     /// The last verdict of the gate.
     #[serde(default)]
-    pub gate: Option<Verdict>,
+    pub gate: Option<GateVerdict>,
 }
 
-impl Default for Record {
+impl Default for StoreRecord {
     fn default() -> Self {
-        Record {
+        StoreRecord {
             schema_version: SCHEMA_VERSION,
             active: None,
             active_since: None,
@@ -177,7 +177,7 @@ impl Default for Record {
 /// The gate's verdict on a version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Verdict {
+pub struct GateVerdict {
     /// The version that was checked.
     pub version: VersionId,
     /// The version that was active then.
@@ -201,7 +201,7 @@ pub struct Verdict {
 /// A hold: it stops automatic activation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Hold {
+pub struct ActivationHold {
     /// The user who set the hold.
     pub who: String,
     /// Time at which it was set, RFC 3339.
@@ -213,7 +213,7 @@ pub struct Hold {
 /// The version that a label names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Labelled {
+pub struct LabelledVersion {
     /// The version's id.
     pub version: VersionId,
     /// The source of the version, without a link's query.
@@ -228,7 +228,7 @@ pub struct Labelled {
 /// The last check of a bundle and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Looked {
+pub struct BundleCheck {
     /// The source, without a link's query.
     pub source: String,
     /// The label that was requested.
@@ -254,7 +254,7 @@ pub struct Looked {
 /// A version that a source offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Offered {
+pub struct OfferedVersion {
     /// The source, without a link's query.
     pub source: String,
     /// The version's id.
@@ -264,7 +264,7 @@ pub struct Offered {
 /// An attempt to sync and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Attempt {
+pub struct SyncAttempt {
     /// Time of its end, RFC 3339.
     pub time: String,
     /// The result: `activated`, `already current`, `staged`, `not activated`, `probes unreadable` or `failed`.
@@ -289,7 +289,7 @@ pub struct Attempt {
 /// An event of a source under a pin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Success {
+pub struct SourceEvent {
     /// The source, without a link's query.
     pub source: String,
     /// The pin in force.
@@ -314,23 +314,23 @@ pub struct JobRecord {
     pub started: String,
     /// The probe results from just before the start, if the probes were read.
     #[serde(default)]
-    pub probes: BTreeMap<String, Probe>,
+    pub probes: BTreeMap<String, ProbeResult>,
 }
 
 /// The results of a source's probes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Probed {
+pub struct SourceProbes {
     /// The source: base URL and domain.
     pub source: String,
     /// Results by key of the probe: its URL without the query, with a digest of the query.
-    pub probes: BTreeMap<String, Probe>,
+    pub probes: BTreeMap<String, ProbeResult>,
 }
 
 /// The back-off that a server demands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Busy {
+pub struct ProbeBackOff {
     /// Its beginning, RFC 3339.
     pub since: String,
     /// Its length in seconds.
@@ -340,7 +340,7 @@ pub struct Busy {
 /// The result of reading a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Probe {
+pub struct ProbeResult {
     /// SHA-256 of the body.
     pub sha256: String,
     /// The response's `ETag`.
@@ -351,7 +351,7 @@ pub struct Probe {
     pub last_modified: Option<String>,
 }
 
-impl Record {
+impl StoreRecord {
     /// Makes `id` the active version; the one that was active becomes the previous one.
     pub fn activate(&mut self, id: VersionId, now: &str) {
         if self.active != Some(id) {
@@ -384,20 +384,20 @@ impl Record {
     }
 
     /// Takes over from `now` the fields that people, and the daemon on their behalf, may change during a sync.
-    pub fn take_over_from_people(&mut self, now: &Record) {
+    pub fn adopt_decisions(&mut self, now: &StoreRecord) {
         self.active = now.active;
         self.active_since.clone_from(&now.active_since);
         self.previous = now.previous;
         self.hold.clone_from(&now.hold);
         self.config_error.clone_from(&now.config_error);
-        let time = |verdict: &Option<Verdict>| verdict.as_ref().map(|verdict| verdict.time.clone());
+        let time = |verdict: &Option<GateVerdict>| verdict.as_ref().map(|verdict| verdict.time.clone());
         if time(&now.gate) > time(&self.gate) {
             self.gate.clone_from(&now.gate);
         }
     }
 
     /// Makes the job at `source` the current one; a job at another source is set aside.
-    pub fn turn_to(&mut self, source: &str) {
+    pub fn switch_job_source(&mut self, source: &str) {
         self.jobs_elsewhere.extend(self.job.take_if(|job| job.source != source));
         if self.job.is_none()
             && let Some(at) = self.jobs_elsewhere.iter().position(|job| job.source == source)
@@ -409,14 +409,14 @@ impl Record {
     /// Records that a check of `source` has found `version`. If the source had another version before, this one becomes
     /// the newest, also if the source goes back to an earlier one. If the source has not changed, a version imported
     /// since stays the newest as long as it is stored, unless the source's version is `demanded`.
-    pub fn take_offer(
+    pub fn note_offered(
         &mut self,
         source: &str,
         version: VersionId,
         demanded: bool,
         is_stored: impl Fn(VersionId) -> bool,
     ) {
-        let offered = Offered { source: source.to_owned(), version };
+        let offered = OfferedVersion { source: source.to_owned(), version };
         let is_unchanged = self.offered.as_ref() == Some(&offered);
         self.offered = Some(offered);
         if demanded || !is_unchanged || !self.newest.is_some_and(is_stored) {
@@ -449,27 +449,27 @@ mod tests {
 
     #[test]
     fn hold_beats_pin_and_pin_beats_newest() {
-        let mut record = Record::default();
+        let mut record = StoreRecord::default();
         record.activate(id(1), "t");
         record.newest = Some(id(2));
         assert_eq!(record.due(None), Some(id(2)));
         assert_eq!(record.due(Some("L")), Some(id(1)), "until the label is there, the active version stays");
-        let labelled = Labelled { version: id(3), source: String::new(), sha256: None, time: String::new() };
+        let labelled = LabelledVersion { version: id(3), source: String::new(), sha256: None, time: String::new() };
         record.labels.insert("L".into(), labelled);
         assert_eq!(record.due(Some("L")), Some(id(3)));
-        record.hold = Some(Hold { who: "me".into(), when: "t".into(), why: "x".into() });
+        record.hold = Some(ActivationHold { who: "me".into(), when: "t".into(), why: "x".into() });
         assert_eq!(record.due(Some("L")), Some(id(1)));
     }
 
     #[test]
     fn what_waits_is_what_would_be_active_without_a_hold() {
-        let mut record = Record { newest: Some(id(2)), ..Record::default() };
+        let mut record = StoreRecord { newest: Some(id(2)), ..StoreRecord::default() };
         assert_eq!(record.waiting(None), Some(id(2)), "nothing is active yet");
         record.activate(id(1), "t");
-        record.hold = Some(Hold { who: "me".into(), when: "t".into(), why: "x".into() });
+        record.hold = Some(ActivationHold { who: "me".into(), when: "t".into(), why: "x".into() });
         assert_eq!(record.waiting(None), Some(id(2)));
         assert_eq!(record.waiting(Some("L")), None, "until the label is there, nothing waits");
-        let labelled = Labelled { version: id(3), source: String::new(), sha256: None, time: String::new() };
+        let labelled = LabelledVersion { version: id(3), source: String::new(), sha256: None, time: String::new() };
         record.labels.insert("L".into(), labelled);
         assert_eq!(record.waiting(Some("L")), Some(id(3)));
         record.activate(id(2), "t");
@@ -478,21 +478,21 @@ mod tests {
 
     #[test]
     fn what_a_person_decides_during_a_sync_outlives_it() {
-        let mut syncing = Record { newest: Some(id(2)), ..Record::default() };
+        let mut syncing = StoreRecord { newest: Some(id(2)), ..StoreRecord::default() };
         syncing.activate(id(2), "t");
-        let mut now = Record { newest: Some(id(1)), ..Record::default() };
+        let mut now = StoreRecord { newest: Some(id(1)), ..StoreRecord::default() };
         now.activate(id(1), "u");
-        now.hold = Some(Hold { who: "me".into(), when: "u".into(), why: "x".into() });
-        syncing.take_over_from_people(&now);
+        now.hold = Some(ActivationHold { who: "me".into(), when: "u".into(), why: "x".into() });
+        syncing.adopt_decisions(&now);
         assert_eq!((syncing.active, syncing.newest, syncing.due(None)), (Some(id(1)), Some(id(2)), Some(id(1))));
         assert_eq!(syncing.active_since.as_deref(), Some("u"));
     }
 
     #[test]
     fn what_was_brought_by_hand_stays_the_newest_until_the_source_changes() {
-        let mut record = Record::default();
-        let look = |record: &mut Record, n| {
-            record.take_offer("s", id(n), false, |_| true);
+        let mut record = StoreRecord::default();
+        let look = |record: &mut StoreRecord, n| {
+            record.note_offered("s", id(n), false, |_| true);
             record.newest
         };
         assert_eq!(look(&mut record, 1), Some(id(1)));
@@ -502,17 +502,17 @@ mod tests {
         assert_eq!(look(&mut record, 1), Some(id(9)), "it has not changed since the import");
         assert_eq!(look(&mut record, 2), Some(id(2)), "it has changed");
         record.newest = Some(id(9));
-        record.take_offer("other", id(2), false, |_| true);
+        record.note_offered("other", id(2), false, |_| true);
         assert_eq!(record.newest, Some(id(2)), "another source is configured");
         record.newest = Some(id(9));
-        record.take_offer("other", id(2), false, |_| false);
+        record.note_offered("other", id(2), false, |_| false);
         assert_eq!(record.newest, Some(id(2)), "what was imported is not there any more");
         record.newest = Some(id(9));
-        record.take_offer("other", id(2), true, |_| true);
+        record.note_offered("other", id(2), true, |_| true);
         assert_eq!(record.newest, Some(id(2)), "a person wants what the source has");
     }
 
-    fn with_schema(record: &Record, version: u32) -> Vec<u8> {
+    fn with_schema(record: &StoreRecord, version: u32) -> Vec<u8> {
         let text = String::from_utf8(encode(record)).unwrap();
         let (text, _) = text.split_once(SUM).unwrap();
         format!("{text}\n}}").replace("\"schemaVersion\": 2", &format!("\"schemaVersion\": {version}")).into_bytes()
@@ -520,7 +520,7 @@ mod tests {
 
     #[test]
     fn an_earlier_record_is_read_and_a_later_one_is_refused() {
-        let looked = Looked {
+        let looked = BundleCheck {
             source: "s".into(),
             label: None,
             demanded: None,
@@ -531,9 +531,9 @@ mod tests {
             version: Some(id(1)),
             refusal: None,
         };
-        let record = Record { newest: Some(id(2)), looked: Some(looked), ..Record::default() };
+        let record = StoreRecord { newest: Some(id(2)), looked: Some(looked), ..StoreRecord::default() };
         let earlier = decode(&with_schema(&record, 1)).unwrap();
-        assert_eq!(earlier.offered, Some(Offered { source: "s".into(), version: id(1) }));
+        assert_eq!(earlier.offered, Some(OfferedVersion { source: "s".into(), version: id(1) }));
         assert_eq!((earlier.schema_version, earlier.newest), (SCHEMA_VERSION, Some(id(2))));
         assert_eq!(decode(&with_schema(&record, 2)).unwrap(), record);
         assert!(matches!(decode(&with_schema(&record, 3)), Err(DecodeError::Later(3))));
@@ -541,7 +541,7 @@ mod tests {
 
     #[test]
     fn previous_is_the_version_before_and_survives_an_empty_change() {
-        let mut record = Record::default();
+        let mut record = StoreRecord::default();
         record.activate(id(1), "t");
         record.activate(id(2), "t");
         record.activate(id(2), "t");
@@ -554,20 +554,20 @@ mod tests {
             let (id, started) = (format!("job of {source}"), String::new());
             JobRecord { id, source: source.into(), pin: None, started, probes: BTreeMap::new() }
         };
-        let mut record = Record { job: Some(job("a")), ..Record::default() };
-        record.turn_to("a");
+        let mut record = StoreRecord { job: Some(job("a")), ..StoreRecord::default() };
+        record.switch_job_source("a");
         assert_eq!(record.job, Some(job("a")));
-        record.turn_to("b");
+        record.switch_job_source("b");
         assert_eq!((&record.job, record.jobs_elsewhere.len()), (&None, 1));
         record.job = Some(job("b"));
-        record.turn_to("a");
+        record.switch_job_source("a");
         assert_eq!((record.job, record.jobs_elsewhere), (Some(job("a")), vec![job("b")]));
     }
 
     #[test]
     fn a_version_is_active_since_it_became_so_and_the_one_before_it_is_previous() {
-        let mut record = Record { previous: Some(id(9)), ..Record::default() };
-        let told = |record: &Record| (record.active, record.active_since.clone().unwrap_or_default(), record.previous);
+        let mut record = StoreRecord { previous: Some(id(9)), ..StoreRecord::default() };
+        let told = |record: &StoreRecord| (record.active, record.active_since.clone().unwrap_or_default(), record.previous);
         record.activate(id(1), "1");
         assert_eq!(told(&record), (Some(id(1)), "1".to_owned(), Some(id(9))), "nothing was active before");
         record.activate(id(1), "2");
@@ -578,24 +578,24 @@ mod tests {
 
     #[test]
     fn what_is_active_previous_newest_or_labelled_is_protected_and_what_the_source_has_is_not() {
-        let labelled = Labelled { version: id(4), source: String::new(), sha256: None, time: String::new() };
-        let record = Record {
+        let labelled = LabelledVersion { version: id(4), source: String::new(), sha256: None, time: String::new() };
+        let record = StoreRecord {
             active: Some(id(1)),
             previous: Some(id(2)),
             newest: Some(id(3)),
             labels: BTreeMap::from([("L".to_owned(), labelled)]),
-            offered: Some(Offered { source: "s".to_owned(), version: id(5) }),
-            ..Record::default()
+            offered: Some(OfferedVersion { source: "s".to_owned(), version: id(5) }),
+            ..StoreRecord::default()
         };
         assert_eq!([1, 2, 3, 4, 5, 6].map(|n| record.protects(id(n))), [true, true, true, true, false, false]);
-        assert_eq!((record.offered_version(), Record::default().offered_version()), (Some(id(5)), None));
-        assert_eq!(Record::default().due(None), None);
-        assert_eq!(Record { newest: None, ..record }.due(None), Some(id(1)), "nothing newer is there");
+        assert_eq!((record.offered_version(), StoreRecord::default().offered_version()), (Some(id(5)), None));
+        assert_eq!(StoreRecord::default().due(None), None);
+        assert_eq!(StoreRecord { newest: None, ..record }.due(None), Some(id(1)), "nothing newer is there");
     }
 
     #[test]
     fn of_two_verdicts_of_the_gate_the_later_one_is_taken_over_and_nothing_that_a_sync_knows_better() {
-        let verdict = |time: &str, rules: &str| Verdict {
+        let verdict = |time: &str, rules: &str| GateVerdict {
             version: id(1),
             against: None,
             rules: rules.to_owned(),
@@ -615,11 +615,11 @@ mod tests {
         for (ours, theirs, expected) in cases {
             let gate = ours.map(|time| verdict(time, "syncing"));
             let mut syncing =
-                Record { gate, newest: Some(id(2)), last_good: Some("g".to_owned()), ..Record::default() };
+                StoreRecord { gate, newest: Some(id(2)), last_good: Some("g".to_owned()), ..StoreRecord::default() };
             let config_error = Some("x".to_owned());
             let previous = Some(id(7));
             let gate = theirs.map(|time| verdict(time, "now"));
-            syncing.take_over_from_people(&Record { previous, config_error, gate, ..Record::default() });
+            syncing.adopt_decisions(&StoreRecord { previous, config_error, gate, ..StoreRecord::default() });
             assert_eq!(syncing.gate.map(|gate| gate.rules).as_deref(), expected, "{ours:?}, {theirs:?}");
             assert_eq!((syncing.config_error.as_deref(), syncing.previous), (Some("x"), Some(id(7))));
             assert_eq!((syncing.newest, syncing.last_good.as_deref()), (Some(id(2)), Some("g")));

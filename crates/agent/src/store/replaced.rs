@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use docwharf_base::model::units::parse_time;
 use docwharf_base::model::version::VersionId;
 
-use super::record::Record;
-use super::{Event, Store};
+use super::record::StoreRecord;
+use super::{HistoryEvent, VersionStore};
 
-impl Store {
+impl VersionStore {
     /// The versions that were active and no longer are, each with the second (since 1970) in which it was last
     /// replaced. Versions that have left the store since are included. An unreadable record or history counts as empty.
     pub fn replaced(&self) -> Vec<(VersionId, i64)> {
@@ -16,11 +16,11 @@ impl Store {
     }
 }
 
-fn replaced(record: &Record, history: &[Event]) -> Vec<(VersionId, i64)> {
+fn replaced(record: &StoreRecord, history: &[HistoryEvent]) -> Vec<(VersionId, i64)> {
     let mut until: BTreeMap<VersionId, i64> = BTreeMap::new();
     let mut active: Option<VersionId> = None;
     // A hold or release names the active version as well; the line of the activation may have been lost in a crash.
-    let says = |event: &&Event| matches!(event.what.as_str(), "activated" | "rolled back" | "held" | "released");
+    let says = |event: &&HistoryEvent| matches!(event.what.as_str(), "activated" | "rolled back" | "held" | "released");
     for event in history.iter().filter(says) {
         let (Some(id), Some(time)) = (event.version, parse_time(&event.time)) else { continue };
         if let Some(before) = active.replace(id).filter(|&before| before != id) {
@@ -45,9 +45,9 @@ mod tests {
         VersionId(Digest::of(&[n]))
     }
 
-    fn event(what: &str, version: u8, minute: u8) -> Event {
+    fn event(what: &str, version: u8, minute: u8) -> HistoryEvent {
         let time = format!("2026-11-21T10:{minute:02}:00Z");
-        Event { time, who: String::new(), what: what.to_owned(), version: Some(id(version)), note: None }
+        HistoryEvent { time, who: String::new(), what: what.to_owned(), version: Some(id(version)), note: None }
     }
 
     fn at(minute: u8) -> i64 {
@@ -65,7 +65,7 @@ mod tests {
             event("rolled back", 2, 5),
             event("pruned", 1, 6),
         ];
-        let mut record = Record::default();
+        let mut record = StoreRecord::default();
         record.activate(id(3), &history[4].time);
         record.activate(id(2), &history[5].time);
         let mut expected = vec![(id(1), at(3)), (id(3), at(5))];
@@ -75,12 +75,12 @@ mod tests {
 
     #[test]
     fn a_lost_line_of_history_is_made_good_by_the_record() {
-        let mut record = Record::default();
+        let mut record = StoreRecord::default();
         record.activate(id(1), &event("", 0, 1).time);
         record.activate(id(2), &event("", 0, 9).time);
         assert_eq!(replaced(&record, &[event("activated", 1, 1)]), [(id(1), at(9))]);
         assert_eq!(replaced(&record, &[]), [(id(1), at(9))]);
-        assert_eq!(replaced(&Record::default(), &[]), []);
+        assert_eq!(replaced(&StoreRecord::default(), &[]), []);
     }
 
     #[test]
@@ -92,10 +92,10 @@ mod tests {
             event("imported", 9, 4),
             event("activated", 3, 5),
         ];
-        let mut record = Record::default();
+        let mut record = StoreRecord::default();
         record.activate(id(1), &history[2].time);
         record.activate(id(3), &history[4].time);
-        let of = |record: &Record, history: &[Event]| {
+        let of = |record: &StoreRecord, history: &[HistoryEvent]| {
             replaced(record, history).into_iter().collect::<BTreeMap<VersionId, i64>>()
         };
         assert_eq!(of(&record, &history), BTreeMap::from([(id(1), at(5)), (id(2), at(3))]));
@@ -108,15 +108,15 @@ mod tests {
         // ignored.
         for what in ["activated", "rolled back", "held", "released"] {
             let lines = [event("activated", 1, 1), event(what, 2, 6)];
-            assert_eq!(of(&Record::default(), &lines), BTreeMap::from([(id(1), at(6))]), "{what}");
+            assert_eq!(of(&StoreRecord::default(), &lines), BTreeMap::from([(id(1), at(6))]), "{what}");
         }
         for what in ["imported", "pruned", "refused", "kept back"] {
-            assert_eq!(of(&Record::default(), &[event("activated", 1, 1), event(what, 2, 6)]), BTreeMap::new());
+            assert_eq!(of(&StoreRecord::default(), &[event("activated", 1, 1), event(what, 2, 6)]), BTreeMap::new());
         }
-        let nameless = Event { version: None, ..event("held", 2, 6) };
-        let timeless = Event { time: "soon".to_owned(), ..event("activated", 2, 6) };
+        let nameless = HistoryEvent { version: None, ..event("held", 2, 6) };
+        let timeless = HistoryEvent { time: "soon".to_owned(), ..event("activated", 2, 6) };
         for odd in [nameless, timeless] {
-            assert_eq!(of(&Record::default(), &[event("activated", 1, 1), odd]), BTreeMap::new());
+            assert_eq!(of(&StoreRecord::default(), &[event("activated", 1, 1), odd]), BTreeMap::new());
         }
     }
 }

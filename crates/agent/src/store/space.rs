@@ -7,12 +7,12 @@ use docwharf_base::directory::{Directory, Entry, EntryKind};
 use docwharf_base::model::version::VersionId;
 
 use super::derived::DERIVED;
-use super::record::Record;
-use super::{Store, StoreError, Stored};
+use super::record::StoreRecord;
+use super::{VersionStore, StoreError, StoredVersion};
 
 /// Limits of the store's disk space.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Allowance {
+pub struct SpaceLimits {
     /// Unprotected versions to keep, as long as the two other limits allow it.
     pub keep: usize,
     /// Bytes that all versions together may take (`store.maxBytes`); none if it is not set.
@@ -23,7 +23,7 @@ pub struct Allowance {
 
 /// The space that a bundle needs, in bytes; both are 0 if its size is unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct SpaceRequest {
     /// Bytes that the version will take in the store.
     pub whole: u64,
     /// Bytes that are still to be written until the version is stored.
@@ -31,15 +31,15 @@ pub struct Wanted {
 }
 
 /// A version and the bytes that it takes.
-pub type Taken = (VersionId, u64);
+pub type VersionSize = (VersionId, u64);
 
-impl Store {
+impl VersionStore {
     /// The bytes that each version takes, including its derived files; newest arrival first.
-    pub fn sizes(&self) -> Result<Vec<Taken>, StoreError> {
+    pub fn sizes(&self) -> Result<Vec<VersionSize>, StoreError> {
         Ok(self.sizes_of(&self.versions()?))
     }
 
-    pub(super) fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
+    pub(super) fn sizes_of(&self, versions: &[StoredVersion]) -> Vec<VersionSize> {
         let below = |parent: &str, id: VersionId| {
             let folder = self.directory().and_then(|root| root.directory(Path::new(parent).join(id.to_string())));
             folder.map_or(0, |folder| bytes_below(&folder))
@@ -49,10 +49,10 @@ impl Store {
     }
 
     /// Lists the versions that pruning would remove, oldest first.
-    pub fn surplus(&self, record: &Record, allowance: &Allowance) -> Result<Vec<Stored>, StoreError> {
+    pub fn surplus(&self, record: &StoreRecord, allowance: &SpaceLimits) -> Result<Vec<StoredVersion>, StoreError> {
         let versions = self.versions()?;
         let surplus = surplus(record, allowance, &self.sizes_of(&versions));
-        let of = |(id, _): Taken| versions.iter().find(|version| version.id == id).cloned();
+        let of = |(id, _): VersionSize| versions.iter().find(|version| version.id == id).cloned();
         Ok(surplus.into_iter().filter_map(of).collect())
     }
 }
@@ -60,9 +60,9 @@ impl Store {
 /// Selects the versions to remove, oldest first: the unprotected ones beyond `keep`, and as many more as it takes to
 /// come below `max_bytes`. The version that the source offers is removed last, and only for `max_bytes`: each check of
 /// the source would bring it again.
-pub(super) fn surplus(record: &Record, allowance: &Allowance, sizes: &[Taken]) -> Vec<Taken> {
+pub(super) fn surplus(record: &StoreRecord, allowance: &SpaceLimits, sizes: &[VersionSize]) -> Vec<VersionSize> {
     let may_go = sizes.iter().filter(|(id, _)| !record.protects(*id));
-    let (offered, others): (Vec<Taken>, Vec<Taken>) = may_go.partition(|(id, _)| record.offered_version() == Some(*id));
+    let (offered, others): (Vec<VersionSize>, Vec<VersionSize>) = may_go.partition(|(id, _)| record.offered_version() == Some(*id));
     let keep = offered.len().saturating_add(allowance.keep);
     let unprotected = [offered, others].concat();
     let mut kept = keep.min(unprotected.len());
@@ -78,14 +78,14 @@ pub(super) fn surplus(record: &Record, allowance: &Allowance, sizes: &[Taken]) -
 }
 
 /// Whether the versions and `more` bytes together exceed `max_bytes`.
-pub fn is_over(allowance: &Allowance, sizes: &[Taken], more: u64) -> bool {
+pub fn is_over(allowance: &SpaceLimits, sizes: &[VersionSize], more: u64) -> bool {
     let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
     allowance.max_bytes.is_some_and(|most| total.saturating_add(more) > most)
 }
 
 /// Bytes of versions that cannot be removed once a new version is stored: without a hold the new one becomes active,
 /// and the active one becomes the previous one.
-pub(super) fn held_by_then(record: &Record, sizes: &[Taken]) -> u64 {
+pub(super) fn held_by_then(record: &StoreRecord, sizes: &[VersionSize]) -> u64 {
     let mut then = record.clone();
     then.newest = None;
     if then.hold.is_none() {
@@ -117,23 +117,23 @@ fn bytes_below(directory: &Directory) -> u64 {
 mod tests {
     use super::*;
     use docwharf_base::model::digest::Digest;
-    use crate::store::record::{Hold, Labelled, Offered};
+    use crate::store::record::{ActivationHold, LabelledVersion, OfferedVersion};
 
     fn id(n: u8) -> VersionId {
         VersionId(Digest::of(&[n]))
     }
 
     /// Versions 5 (newest) to 1, each of 10 bytes; 5 is active, 4 is the previous one.
-    fn five() -> (Record, Vec<Taken>) {
-        let mut record = Record::default();
+    fn five() -> (StoreRecord, Vec<VersionSize>) {
+        let mut record = StoreRecord::default();
         record.activate(id(4), "t");
         record.activate(id(5), "t");
         record.newest = Some(id(5));
         (record, (1..=5).rev().map(|n| (id(n), 10)).collect())
     }
 
-    fn gone(record: &Record, sizes: &[Taken], keep: usize, max_bytes: Option<u64>) -> Vec<VersionId> {
-        let allowance = Allowance { keep, max_bytes, min_free: None };
+    fn gone(record: &StoreRecord, sizes: &[VersionSize], keep: usize, max_bytes: Option<u64>) -> Vec<VersionId> {
+        let allowance = SpaceLimits { keep, max_bytes, min_free: None };
         surplus(record, &allowance, sizes).into_iter().map(|(id, _)| id).collect()
     }
 
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(gone(&record, &sizes, 3, Some(49)), [id(1)]);
         assert_eq!(gone(&record, &sizes, 1, Some(35)), [id(1), id(2)]);
         assert_eq!(gone(&record, &sizes, 9, Some(0)), [id(1), id(2), id(3)]);
-        let labelled = Labelled { version: id(1), source: String::new(), sha256: None, time: String::new() };
+        let labelled = LabelledVersion { version: id(1), source: String::new(), sha256: None, time: String::new() };
         record.labels.insert("L".to_owned(), labelled);
         assert_eq!(gone(&record, &sizes, 0, Some(0)), [id(2), id(3)]);
     }
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn the_version_that_the_source_has_goes_for_want_of_room_alone() {
         let (mut record, sizes) = five();
-        record.offered = Some(Offered { source: "s".to_owned(), version: id(1) });
+        record.offered = Some(OfferedVersion { source: "s".to_owned(), version: id(1) });
         assert_eq!(gone(&record, &sizes, 0, None), [id(2), id(3)]);
         assert_eq!(gone(&record, &sizes, 9, Some(35)), [id(2), id(3)]);
         assert_eq!(gone(&record, &sizes, 9, Some(29)), [id(2), id(3), id(1)]);
@@ -164,14 +164,14 @@ mod tests {
     fn a_new_version_takes_the_place_of_the_previous_one_unless_it_is_held() {
         let (mut record, sizes) = five();
         assert_eq!(held_by_then(&record, &sizes), 10);
-        record.hold = Some(Hold { who: String::new(), when: String::new(), why: String::new() });
+        record.hold = Some(ActivationHold { who: String::new(), when: String::new(), why: String::new() });
         assert_eq!(held_by_then(&record, &sizes), 20);
     }
 
     #[test]
     fn a_version_takes_what_lies_in_its_folder_and_what_was_derived_from_it() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::at(dir.path());
+        let store = VersionStore::at(dir.path());
         let put = |path: std::path::PathBuf, bytes: usize| {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, vec![0; bytes]).unwrap();
@@ -185,7 +185,7 @@ mod tests {
         let mut sizes = store.sizes().unwrap();
         sizes.sort_unstable_by_key(|&(_, bytes)| bytes);
         assert_eq!(sizes, [(id(2), 50), (id(1), 127)]);
-        let allowed = |most| Allowance { max_bytes: most, ..Allowance::default() };
+        let allowed = |most| SpaceLimits { max_bytes: most, ..SpaceLimits::default() };
         for (most, more, over) in
             [(Some(177), 0, false), (Some(176), 0, true), (Some(180), 3, false), (Some(180), 4, true)]
         {
@@ -193,8 +193,8 @@ mod tests {
         }
         assert!(is_over(&allowed(Some(u64::MAX - 1)), &sizes, u64::MAX) && !is_over(&allowed(None), &sizes, u64::MAX));
         for keep in [0, 1, 2, 3] {
-            let allowance = Allowance { keep, ..Allowance::default() };
-            assert_eq!(store.surplus(&Record::default(), &allowance).unwrap().len(), 2usize.saturating_sub(keep));
+            let allowance = SpaceLimits { keep, ..SpaceLimits::default() };
+            assert_eq!(store.surplus(&StoreRecord::default(), &allowance).unwrap().len(), 2usize.saturating_sub(keep));
         }
     }
 }

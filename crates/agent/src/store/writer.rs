@@ -16,19 +16,19 @@ use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
 
 use super::derived::DERIVED;
-use super::keeper::Keeper;
+use super::operations::StoreOperations;
 use super::prune::Removed;
-use super::record::{self, Record};
-use super::space::{Taken, free_bytes};
-use super::{CONTROL, Event, IMAGE, INDEX, MAX_RECORD_BYTES, Receipt, Store, StoreError, Stored, history, owner};
+use super::record::{self, StoreRecord};
+use super::space::{VersionSize, free_bytes};
+use super::{CONTROL, HistoryEvent, IMAGE, INDEX, MAX_RECORD_BYTES, Receipt, VersionStore, StoreError, StoredVersion, history, owner};
 
 /// Bytes of the longest path that Linux accepts, including its NUL (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;
 
 /// A store opened for writing, with its lock.
 #[derive(Debug)]
-pub struct Writer {
-    store: Store,
+pub struct StoreWriter {
+    store: VersionStore,
     /// Serializes changes of the record.
     turn: Mutex<()>,
     /// Releases leases of versions that are to be removed.
@@ -63,27 +63,27 @@ impl fmt::Debug for Holder {
 /// In a store of another user it belongs to that user from the beginning, so that the service can remove it after a
 /// kill. That user may exchange names in it at any moment, so it is used through its descriptor only.
 #[derive(Debug)]
-pub struct Stage {
+pub struct VersionStage {
     parent: Directory,
     name: String,
     directory: Directory,
 }
 
-impl Stage {
+impl VersionStage {
     /// The stage's directory.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 }
 
-impl Drop for Stage {
+impl Drop for VersionStage {
     fn drop(&mut self) {
         // After a failure the next start removes what is left.
         let _ = self.parent.remove_all(&self.name);
     }
 }
 
-impl Drop for Writer {
+impl Drop for StoreWriter {
     fn drop(&mut self) {
         // Before the lock is released: no other process writes meanwhile.
         self.hand_over();
@@ -92,7 +92,7 @@ impl Drop for Writer {
 
 /// The result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Committed {
+pub enum CommitOutcome {
     /// The version is new in this store.
     New,
     /// The store had the version, undamaged.
@@ -101,16 +101,16 @@ pub enum Committed {
     Mended,
 }
 
-impl Writer {
+impl StoreWriter {
     /// Opens the store at `root`, and creates it if it is missing. Waits up to `patience` for another writer, then
     /// removes what a crash has left.
-    pub fn open(root: &Path, patience: Duration) -> Result<Writer, StoreError> {
+    pub fn open(root: &Path, patience: Duration) -> Result<StoreWriter, StoreError> {
         check_length(root)?;
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o750);
         #[allow(clippy::disallowed_methods)] // the operator's path
         builder.create(root).map_err(StoreError::io("make the store", root))?;
-        let store = Store::at(root);
+        let store = VersionStore::at(root);
         let path = root.join("lock");
         let directory = store.directory().map_err(StoreError::io("open", root))?;
         let take = |patience| Lock::take_in(directory, "lock", patience).map_err(StoreError::io("lock", &path));
@@ -130,7 +130,7 @@ impl Writer {
         if let Ok(derived) = directory.directory(DERIVED) {
             owner::shut_to_others(&derived);
         }
-        let writer = Writer {
+        let writer = StoreWriter {
             store,
             turn: Mutex::new(()),
             holder: OnceLock::new(),
@@ -171,7 +171,7 @@ impl Writer {
     }
 
     /// The store, for reading.
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &VersionStore {
         &self.store
     }
 
@@ -213,7 +213,7 @@ impl Writer {
     }
 
     /// Creates a directory for unfinished work.
-    pub fn stage(&self) -> Result<Stage, StoreError> {
+    pub fn stage(&self) -> Result<VersionStage, StoreError> {
         let parent = self.store.folder("staging")?;
         let mut n = 0u32;
         loop {
@@ -222,7 +222,7 @@ impl Writer {
                 Ok(directory) => {
                     // At once: after a kill the service, which may not be root, must be able to remove it.
                     self.hand_over();
-                    return Ok(Stage { parent, name, directory });
+                    return Ok(VersionStage { parent, name, directory });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => n += 1,
                 Err(source) => {
@@ -234,7 +234,7 @@ impl Writer {
     }
 
     /// Writes a version's index into its stage, and makes the index and the open `image` durable and read-only.
-    pub fn finish_stage(&self, stage: &Stage, image: &File, index: &[u8]) -> Result<(), StoreError> {
+    pub fn finish_stage(&self, stage: &VersionStage, image: &File, index: &[u8]) -> Result<(), StoreError> {
         let path = stage.directory.path();
         write_sealed(&stage.directory, index).map_err(StoreError::io("write", &path.join(INDEX)))?;
         // Through the descriptor: the name may lead to a file that the owner of the store could not change.
@@ -248,23 +248,23 @@ impl Writer {
     /// is kept if `whole` says that its image is undamaged.
     pub fn commit(
         &self,
-        stage: &Stage,
+        stage: &VersionStage,
         image: &File,
         id: VersionId,
         whole: impl FnOnce(File) -> bool,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<CommitOutcome, StoreError> {
         let (target, name) = (self.store.version_dir(id), id.to_string());
         let versions = self.store.folder("versions")?;
         is_still_there(stage, image).map_err(StoreError::io("commit", stage.directory.path()))?;
-        let mut committed = Committed::New;
+        let mut committed = CommitOutcome::New;
         if versions.has(&name) {
             if self.store.image(id).is_ok_and(whole) {
-                return Ok(Committed::Known);
+                return Ok(CommitOutcome::Known);
             }
             // In one step, so that a crash leaves one of the two. A process that has the damaged image mapped keeps it;
             // its name is removed with the stage.
             mend(stage, &versions, &name).map_err(StoreError::io("mend", &target))?;
-            committed = Committed::Mended;
+            committed = CommitOutcome::Mended;
         } else {
             let moved = stage.parent.rename(&stage.name, &versions, &name);
             moved.map_err(StoreError::io("move into place", &target))?;
@@ -291,7 +291,7 @@ fn check_length(root: &Path) -> Result<(), StoreError> {
 }
 
 /// Checks that the stage still contains this image: in a store of another user, that user may have replaced it.
-fn is_still_there(stage: &Stage, image: &File) -> io::Result<()> {
+fn is_still_there(stage: &VersionStage, image: &File) -> io::Result<()> {
     let named = stage.directory.metadata_of(IMAGE)?;
     if FileId::of(&named) == FileId::of(&image.metadata()?) {
         Ok(())
@@ -305,14 +305,14 @@ fn is_still_there(stage: &Stage, image: &File) -> io::Result<()> {
 /// Replaces a damaged version by a finished stage, in one step: a crash leaves one of the two. On file systems that
 /// cannot exchange names the files are replaced one by one; opening a version detects an index that does not belong to
 /// its image.
-fn mend(stage: &Stage, versions: &Directory, name: &str) -> io::Result<()> {
+fn mend(stage: &VersionStage, versions: &Directory, name: &str) -> io::Result<()> {
     match stage.parent.exchange(&stage.name, versions, name) {
         Err(error) if is_unsupported(&error) => replace_files(stage, versions, name),
         done => done,
     }
 }
 
-fn replace_files(stage: &Stage, versions: &Directory, name: &str) -> io::Result<()> {
+fn replace_files(stage: &VersionStage, versions: &Directory, name: &str) -> io::Result<()> {
     let damaged = versions.directory(name)?;
     for file in [IMAGE, INDEX] {
         stage.directory.rename(file, &damaged, file)?;
@@ -320,7 +320,7 @@ fn replace_files(stage: &Stage, versions: &Directory, name: &str) -> io::Result<
     damaged.sync()
 }
 
-impl Keeper for Writer {
+impl StoreOperations for StoreWriter {
     fn now(&self) -> i64 {
         unix_seconds(SystemTime::now())
     }
@@ -329,7 +329,7 @@ impl Keeper for Writer {
         self.store.root()
     }
 
-    fn record(&self) -> Result<Record, StoreError> {
+    fn record(&self) -> Result<StoreRecord, StoreError> {
         self.store.record()
     }
 
@@ -337,7 +337,7 @@ impl Keeper for Writer {
         self.store.has(id)
     }
 
-    fn versions(&self) -> Result<Vec<Stored>, StoreError> {
+    fn versions(&self) -> Result<Vec<StoredVersion>, StoreError> {
         self.store.versions()
     }
 
@@ -345,7 +345,7 @@ impl Keeper for Writer {
         self.store.receipts(id)
     }
 
-    fn history(&self) -> Result<Vec<Event>, StoreError> {
+    fn history(&self) -> Result<Vec<HistoryEvent>, StoreError> {
         self.store.history()
     }
 
@@ -353,7 +353,7 @@ impl Keeper for Writer {
         self.store.is_suspect(id)
     }
 
-    fn sizes_of(&self, versions: &[Stored]) -> Vec<Taken> {
+    fn sizes_of(&self, versions: &[StoredVersion]) -> Vec<VersionSize> {
         self.store.sizes_of(versions)
     }
 
@@ -369,19 +369,19 @@ impl Keeper for Writer {
         self.give_up_large()
     }
 
-    fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
+    fn with_record_lock<T>(&self, work: impl FnOnce() -> T) -> T {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         work()
     }
 
-    fn write(&self, record: &Record) -> Result<(), StoreError> {
+    fn write(&self, record: &StoreRecord) -> Result<(), StoreError> {
         let path = self.store.root.join(record::FILE);
         let written =
             self.store.directory().and_then(|root| root.replace(record::FILE, 0o644, &record::encode(record)));
         written.map_err(StoreError::io("write", &path))
     }
 
-    fn append(&self, event: &Event) {
+    fn append(&self, event: &HistoryEvent) {
         let path = self.store.root.join(history::FILE);
         let is_here = |id| self.store.has(id);
         let written = self.store.directory().and_then(|root| {
@@ -469,7 +469,7 @@ mod tests {
         fs::write(&victim, "secret").unwrap();
         fs::set_permissions(&victim, Permissions::from_mode(0o600)).unwrap();
         let root = dir.path().join("store");
-        let writer = Writer::open(&root, Duration::ZERO).unwrap();
+        let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
         let stage = writer.stage().unwrap();
         let image = stage.directory().create_file(IMAGE, 0o600).unwrap();
         fs::remove_file(root.join("staging/0").join(IMAGE)).unwrap();
@@ -486,7 +486,7 @@ mod tests {
         for replace in [mend, replace_files] {
             let dir = tempfile::tempdir().unwrap();
             let root = dir.path().join("store");
-            let writer = Writer::open(&root, Duration::ZERO).unwrap();
+            let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
             let (stage, versions) = (writer.stage().unwrap(), writer.store().folder("versions").unwrap());
             let old = versions.create_directory("old", 0o755).unwrap();
             for name in [IMAGE, INDEX] {
@@ -506,14 +506,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (root, secret) = (dir.path().join("store"), dir.path().join("secret"));
         fs::write(&secret, "secret").unwrap();
-        let writer = Writer::open(&root, Duration::ZERO).unwrap();
+        let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
         symlink(&secret, root.join(record::FILE)).unwrap();
         let damage = writer.record().unwrap_err();
         assert!(writer.keep_damaged(&damage).is_err() && !root.join(record::DAMAGED).exists());
         symlink(&secret, root.join("versions/x")).unwrap();
         symlink(dir.path(), root.join("receipts/x")).unwrap();
         drop(writer);
-        drop(Writer::open(&root, Duration::ZERO).unwrap());
+        drop(StoreWriter::open(&root, Duration::ZERO).unwrap());
         assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
     }
 }

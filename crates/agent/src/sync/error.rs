@@ -184,7 +184,7 @@ fn not_moved(still: Duration) -> String {
 }
 
 /// Links for one bundle that may fail in a row before no other is requested.
-pub const FRESH_LINKS: u32 = 4;
+pub const MAX_LINKS: u32 = 4;
 
 /// Whether a response says that the link is dead, and not the server.
 pub fn is_dead_link(trouble: &Trouble) -> bool {

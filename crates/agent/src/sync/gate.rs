@@ -11,25 +11,25 @@ use docwharf_base::chain::Name;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::{count_noun, now_rfc3339};
 use docwharf_base::model::version::VersionId;
-use docwharf_site::broken::{Broken, broken};
-use docwharf_site::diff::pages;
-use docwharf_site::lookup::{Addresses, answers};
-use docwharf_site::rules::route::Budget;
-use docwharf_site::sealed::Sealed;
-use crate::store::record::Verdict;
+use docwharf_site::link_check::{BrokenLinks, find_broken_links};
+use docwharf_site::diff::count_pages;
+use docwharf_site::lookup::{Addresses, is_answered};
+use docwharf_site::rules::route::ComparisonBudget;
+use docwharf_site::sealed_version::SealedVersion;
+use crate::store::record::GateVerdict;
 
 /// Bytes that may be compared to resolve the links of one version: half a minute at worst. Links to what the site has
 /// cost next to nothing, so it is enough for a million other links and a hundred rules with `*`.
-const MOST_COMPARED: u64 = 1 << 35;
+const MAX_COMPARED_BYTES: u64 = 1 << 35;
 
 /// Bytes of an address that a message shows.
-const SHOWN: usize = 60;
+const MAX_SHOWN_BYTES: usize = 60;
 /// Number of addresses that a message shows.
-const FEW: usize = 3;
+const MAX_SHOWN_ADDRESSES: usize = 3;
 
 /// The conditions; one that is not set is always met.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Gate {
+pub struct GateRules {
     /// Addresses that must lead to a page or file, as a reader requests them.
     pub require: Vec<String>,
     /// Smallest number of pages.
@@ -42,7 +42,7 @@ pub struct Gate {
     pub addresses: Addresses,
 }
 
-impl Gate {
+impl GateRules {
     /// Whether no condition is set.
     pub fn is_off(&self) -> bool {
         self.require.is_empty()
@@ -57,7 +57,7 @@ impl Gate {
     }
 
     /// Whether `verdict` is about this version and this active one, under these conditions.
-    pub fn covers(&self, verdict: &Verdict, version: VersionId, against: Option<VersionId>) -> bool {
+    pub fn covers(&self, verdict: &GateVerdict, version: VersionId, against: Option<VersionId>) -> bool {
         verdict.version == version && verdict.against == against && verdict.rules == self.rules()
     }
 
@@ -70,13 +70,13 @@ impl Gate {
     /// `stop` is called at each page and link; once it returns true the result is none.
     pub fn judge(
         &self,
-        version: &Sealed,
+        version: &SealedVersion,
         against: Option<VersionId>,
-        active: Option<&Sealed>,
-        before: Option<&Verdict>,
+        active: Option<&SealedVersion>,
+        before: Option<&GateVerdict>,
         threads: usize,
         stop: &(dyn Fn() -> bool + Sync),
-    ) -> Option<Verdict> {
+    ) -> Option<GateVerdict> {
         let addresses = short_digest(&format!("{:?}", self.addresses));
         let mut links = BTreeMap::new();
         let mut refused = self.judge_pages(version, active);
@@ -98,26 +98,26 @@ impl Gate {
             refused.extend(too_many(&found, number, more));
         }
         let refused = (!refused.is_empty()).then(|| refused.join("; "));
-        Some(Verdict { version: version.id, against, rules: self.rules(), refused, time: now_rfc3339(), addresses, links })
+        Some(GateVerdict { version: version.id, against, rules: self.rules(), refused, time: now_rfc3339(), addresses, links })
     }
 
-    fn links(&self, version: &Sealed, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<Broken> {
-        broken(version, &self.addresses, threads, &Budget::new(MOST_COMPARED), stop)
+    fn links(&self, version: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<BrokenLinks> {
+        find_broken_links(version, &self.addresses, threads, &ComparisonBudget::new(MAX_COMPARED_BYTES), stop)
     }
 
-    fn judge_pages(&self, version: &Sealed, active: Option<&Sealed>) -> Vec<String> {
+    fn judge_pages(&self, version: &SealedVersion, active: Option<&SealedVersion>) -> Vec<String> {
         let slashes = self.addresses.slashes.unwrap_or(version.auto_slashes);
         let leads = |address: &str| {
             let decoded: Vec<u8> = percent_encoding::percent_decode_str(address).collect();
-            answers(version, &self.addresses, slashes, &decoded)
+            is_answered(version, &self.addresses, slashes, &decoded)
         };
         let missing: Vec<&str> = self.require.iter().map(String::as_str).filter(|address| !leads(address)).collect();
-        let found = pages(version.index());
+        let found = count_pages(version.index());
         let mut refused = Vec::new();
         refused.extend(not_there(&missing));
         refused.extend(self.min_pages.and_then(|least| too_few(found, least)));
         if let (Some(most), Some(active)) = (self.max_shrink, active) {
-            refused.extend(too_small(found, pages(active.index()), most));
+            refused.extend(too_small(found, count_pages(active.index()), most));
         }
         refused
     }
@@ -128,8 +128,8 @@ fn short_digest(text: &str) -> String {
 }
 
 fn not_there(missing: &[&str]) -> Option<String> {
-    let few: Vec<String> = missing.iter().take(FEW).map(|address| shown(address.as_bytes())).collect();
-    let more = missing.len().saturating_sub(FEW);
+    let few: Vec<String> = missing.iter().take(MAX_SHOWN_ADDRESSES).map(|address| shown(address.as_bytes())).collect();
+    let more = missing.len().saturating_sub(MAX_SHOWN_ADDRESSES);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     (!missing.is_empty()).then(|| format!("require: 404 at {}{more}", few.join(", ")))
 }
@@ -151,7 +151,7 @@ fn too_small(pages: u64, before: u64, most: u8) -> Option<String> {
     Some(format!("maxShrink: {pages} instead of {before}, {percent} % fewer; at most {most} % are allowed"))
 }
 
-fn too_many(found: &Broken, before: Option<u64>, more: u64) -> Option<String> {
+fn too_many(found: &BrokenLinks, before: Option<u64>, more: u64) -> Option<String> {
     if found.count <= before.unwrap_or(0).saturating_add(more) {
         // A version whose links could not all be resolved does not pass.
         return found.is_cut.then(|| {
@@ -174,10 +174,10 @@ fn too_many(found: &Broken, before: Option<u64>, more: u64) -> Option<String> {
 
 /// Formats an address in quotes, shortened so that several fit on a line.
 fn shown(address: &[u8]) -> String {
-    if address.len() <= SHOWN {
+    if address.len() <= MAX_SHOWN_BYTES {
         return Name(address).to_string();
     }
-    format!("{}…", Name(&address[..SHOWN]))
+    format!("{}…", Name(&address[..MAX_SHOWN_BYTES]))
 }
 
 #[cfg(test)]
@@ -199,14 +199,14 @@ mod tests {
         assert_eq!(too_small(0, 0, 0), None);
         assert_eq!(too_small(0, 7, 100), None);
         let examples = vec![(b"a\n.html".to_vec(), vec![b'x'; 100])];
-        let found = |count| Broken { count, pages: 1, examples: examples.clone(), is_cut: false };
+        let found = |count| BrokenLinks { count, pages: 1, examples: examples.clone(), is_cut: false };
         assert_eq!(too_many(&found(8), Some(3), 5), None);
         assert_eq!(too_many(&found(5), None, 5), None);
         let more = too_many(&found(9), Some(3), 5).unwrap();
         assert!(more.starts_with("maxBrokenLinks: 9 broken links instead of 3; at most 5 more are allowed"), "{more}");
         assert!(more.contains("\"a\\n.html\"") && more.len() < 220, "{more}");
         assert!(too_many(&found(6), None, 5).unwrap().contains("6 broken links; at most 5 are allowed"));
-        let cut = too_many(&Broken { is_cut: true, ..found(8) }, Some(3), 5).unwrap();
+        let cut = too_many(&BrokenLinks { is_cut: true, ..found(8) }, Some(3), 5).unwrap();
         assert!(cut.contains("not all links could be looked up"), "{cut}");
         assert_eq!(not_there(&[]), None);
         assert_eq!(not_there(&["/a", "/b"]).unwrap(), "require: 404 at \"/a\", \"/b\"");
@@ -216,9 +216,9 @@ mod tests {
     #[test]
     fn a_verdict_is_for_one_version_beside_one_other_under_one_set_of_rules() {
         let (a, b) = (VersionId(Digest::of(b"a")), VersionId(Digest::of(b"b")));
-        let gate = Gate { min_pages: Some(1), ..Gate::default() };
-        assert!(Gate::default().is_off() && !gate.is_off());
-        let verdict = Verdict {
+        let gate = GateRules { min_pages: Some(1), ..GateRules::default() };
+        assert!(GateRules::default().is_off() && !gate.is_off());
+        let verdict = GateVerdict {
             version: a,
             against: Some(b),
             rules: gate.rules(),
@@ -229,6 +229,6 @@ mod tests {
         };
         assert!(gate.covers(&verdict, a, Some(b)));
         assert!(!gate.covers(&verdict, b, Some(b)) && !gate.covers(&verdict, a, None));
-        assert!(!Gate { min_pages: Some(2), ..gate }.covers(&verdict, a, Some(b)));
+        assert!(!GateRules { min_pages: Some(2), ..gate }.covers(&verdict, a, Some(b)));
     }
 }

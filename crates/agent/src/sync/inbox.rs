@@ -22,9 +22,9 @@ use docwharf_base::chain::words;
 use docwharf_base::directory::{Access, Demands, Directory, EntryKind, FileId};
 
 /// Time without a change after which a file counts as complete.
-const QUIET: Duration = Duration::from_secs(2);
+const QUIET_PERIOD: Duration = Duration::from_secs(2);
 /// Time without a change after which a truncated file is refused: a copy over a slow line may pause.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TRUNCATED_GRACE: Duration = Duration::from_mins(1);
 /// Number of files that are handled at a time; others wait until these have been moved.
 const MAX_FILES: usize = 10_000;
 /// Number of names that are tried for a file whose name is taken in the target folder.
@@ -35,65 +35,65 @@ const REJECTED: &str = "rejected";
 
 /// The identity, size and modification time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
+struct FileFingerprint {
     id: FileId,
     size: u64,
     modified: Option<SystemTime>,
 }
 
-impl Shape {
-    fn of(metadata: &Metadata) -> Shape {
-        Shape { id: FileId::of(metadata), size: metadata.len(), modified: metadata.modified().ok() }
+impl FileFingerprint {
+    fn of(metadata: &Metadata) -> FileFingerprint {
+        FileFingerprint { id: FileId::of(metadata), size: metadata.len(), modified: metadata.modified().ok() }
     }
 }
 
 /// The inbox folder and the state of its files.
 #[derive(Debug)]
-pub struct Inbox {
+pub struct BundleInbox {
     folder: Directory,
     /// Files that may still be written to, and since when they have not changed.
-    growing: HashMap<OsString, (Shape, Instant)>,
+    growing: HashMap<OsString, (FileFingerprint, Instant)>,
     /// Files that could not be moved away: they are not imported again until they change.
-    judged: HashMap<OsString, Shape>,
+    judged: HashMap<OsString, FileFingerprint>,
     /// Files that were truncated when they were imported.
-    cut: HashMap<OsString, Shape>,
+    cut: HashMap<OsString, FileFingerprint>,
     /// Entries that are never imported and have been logged.
     told: HashSet<OsString>,
 }
 
 /// The result of a scan of the inbox.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct InboxScan {
     /// Complete files, oldest first.
-    pub ready: Vec<Dropped>,
+    pub ready: Vec<InboxFile>,
     /// Whether other files may still be written to.
     pub growing: bool,
 }
 
 /// A file in the inbox.
 #[derive(Debug, Clone)]
-pub struct Dropped {
+pub struct InboxFile {
     /// Path of the file, for messages and receipts.
     pub path: PathBuf,
     name: OsString,
     folder: Directory,
-    shape: Shape,
+    shape: FileFingerprint,
 }
 
-impl PartialEq for Dropped {
-    fn eq(&self, other: &Dropped) -> bool {
+impl PartialEq for InboxFile {
+    fn eq(&self, other: &InboxFile) -> bool {
         (&self.path, self.shape) == (&other.path, other.shape)
     }
 }
 
-impl Eq for Dropped {}
+impl Eq for InboxFile {}
 
-impl Dropped {
+impl InboxFile {
     /// Opens the file in the state in which it was seen. It is an error if it has been replaced or changed since, or if
     /// it has a second name: a user could have linked a file that they may not read.
     pub fn open(&self) -> io::Result<File> {
         let file = self.folder.open_file(&self.name, Access::Read, Demands::SINGLE_NAME)?;
-        if Shape::of(&file.metadata()?) == self.shape {
+        if FileFingerprint::of(&file.metadata()?) == self.shape {
             Ok(file)
         } else {
             Err(io::Error::other("it has changed since it was seen"))
@@ -101,9 +101,9 @@ impl Dropped {
     }
 }
 
-impl Inbox {
+impl BundleInbox {
     /// Opens the inbox at `dir`, and creates it if it is missing.
-    pub fn open(dir: &Path) -> io::Result<Inbox> {
+    pub fn open(dir: &Path) -> io::Result<BundleInbox> {
         #[allow(clippy::disallowed_methods)] // the operator's path
         std::fs::create_dir_all(dir)?;
         let folder = Directory::open(dir)?;
@@ -122,7 +122,7 @@ impl Inbox {
                 Err(error) => return Err(io::Error::new(error.kind(), format!("{name}: {error}"))),
             }
         }
-        Ok(Inbox { folder, growing: HashMap::new(), judged: HashMap::new(), cut: HashMap::new(), told: HashSet::new() })
+        Ok(BundleInbox { folder, growing: HashMap::new(), judged: HashMap::new(), cut: HashMap::new(), told: HashSet::new() })
     }
 
     /// The inbox's path.
@@ -131,9 +131,9 @@ impl Inbox {
     }
 
     /// Scans the inbox at `now`.
-    pub fn see(&mut self, now: Instant) -> io::Result<Seen> {
+    pub fn see(&mut self, now: Instant) -> io::Result<InboxScan> {
         let mut growing = HashMap::new();
-        let mut ready: Vec<Dropped> = Vec::new();
+        let mut ready: Vec<InboxFile> = Vec::new();
         let mut there = HashSet::new();
         for entry in self.folder.entries()? {
             let entry = entry?;
@@ -157,7 +157,7 @@ impl Inbox {
             if there.len() >= MAX_FILES {
                 break;
             }
-            let (name, shape) = (entry.name, Shape::of(&metadata));
+            let (name, shape) = (entry.name, FileFingerprint::of(&metadata));
             there.insert(name.clone());
             if self.judged.get(&name) == Some(&shape) {
                 continue;
@@ -166,10 +166,10 @@ impl Inbox {
                 Some((before, since)) if *before == shape => *since,
                 _ => now,
             };
-            let enough = if self.cut.get(&name) == Some(&shape) { PATIENCE } else { QUIET };
+            let enough = if self.cut.get(&name) == Some(&shape) { TRUNCATED_GRACE } else { QUIET_PERIOD };
             if now.duration_since(since) >= enough {
                 let path = self.dir().join(&name);
-                ready.push(Dropped { path, name: name.clone(), folder: self.folder.clone(), shape });
+                ready.push(InboxFile { path, name: name.clone(), folder: self.folder.clone(), shape });
             }
             growing.insert(name, (shape, since));
         }
@@ -178,11 +178,11 @@ impl Inbox {
         let waiting = growing.len() > ready.len();
         self.growing = growing;
         ready.sort_by(|a, b| (a.shape.modified, &a.name).cmp(&(b.shape.modified, &b.name)));
-        Ok(Seen { ready, growing: waiting })
+        Ok(InboxScan { ready, growing: waiting })
     }
 
     /// Gives a truncated file more time. Returns whether it has had that time already.
-    pub fn give_time(&mut self, file: &Dropped) -> bool {
+    pub fn give_time(&mut self, file: &InboxFile) -> bool {
         let Some((shape, _)) = self.growing.get(&file.name) else { return true };
         self.cut.insert(file.name.clone(), *shape) == Some(*shape)
     }
@@ -204,13 +204,13 @@ impl Inbox {
     }
 
     /// Whether a file is as it was when it was found complete: the refusal of a file that has changed does not count.
-    pub fn is_unchanged(&self, file: &Dropped) -> bool {
-        self.folder.metadata_of(&file.name).is_ok_and(|metadata| Shape::of(&metadata) == file.shape)
+    pub fn is_unchanged(&self, file: &InboxFile) -> bool {
+        self.folder.metadata_of(&file.name).is_ok_and(|metadata| FileFingerprint::of(&metadata) == file.shape)
     }
 
     /// Moves an imported file away; `reason` says why it was refused. A file that cannot be moved (a read-only medium,
     /// a full disk) stays, and is not imported again until it changes.
-    pub fn put_away(&mut self, file: &Dropped, reason: Option<&str>) -> io::Result<()> {
+    pub fn put_away(&mut self, file: &InboxFile, reason: Option<&str>) -> io::Result<()> {
         let result = self.moved(&file.name, reason);
         if let (Err(_), Some((shape, _))) = (&result, self.growing.get(&file.name)) {
             self.judged.insert(file.name.clone(), *shape);
@@ -293,10 +293,10 @@ mod tests {
     use super::*;
 
     /// The one file that is complete.
-    fn dropped(inbox: &mut Inbox) -> Dropped {
+    fn dropped(inbox: &mut BundleInbox) -> InboxFile {
         let start = Instant::now();
         inbox.see(start).unwrap();
-        inbox.see(start + QUIET).unwrap().ready.pop().unwrap()
+        inbox.see(start + QUIET_PERIOD).unwrap().ready.pop().unwrap()
     }
 
     fn pipe(path: &Path) {
@@ -308,7 +308,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (drops, secret) = (dir.path().join("inbox"), dir.path().join("state.json"));
         std::fs::write(&secret, "ours").unwrap();
-        let mut inbox = Inbox::open(&drops).unwrap();
+        let mut inbox = BundleInbox::open(&drops).unwrap();
         symlink(&secret, drops.join("rejected/evil.zip.reason.txt")).unwrap();
         pipe(&drops.join("rejected/2-evil.zip.reason.txt"));
         for _ in 0..2 {
@@ -325,7 +325,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (drops, elsewhere) = (dir.path().join("inbox"), dir.path().join("elsewhere"));
         std::fs::create_dir(&elsewhere).unwrap();
-        let mut inbox = Inbox::open(&drops).unwrap();
+        let mut inbox = BundleInbox::open(&drops).unwrap();
         std::fs::remove_dir(drops.join("accepted")).unwrap();
         symlink(&elsewhere, drops.join("accepted")).unwrap();
         std::fs::write(drops.join("b.zip"), "x").unwrap();
@@ -333,13 +333,13 @@ mod tests {
         assert!(inbox.put_away(&file, None).is_err());
         assert!(drops.join("b.zip").exists() && std::fs::read_dir(&elsewhere).unwrap().next().is_none());
         // It stays where it is, and is imported again when it has changed.
-        let later = Instant::now() + QUIET * 2;
+        let later = Instant::now() + QUIET_PERIOD * 2;
         inbox.see(later).unwrap();
-        assert!(inbox.see(later + QUIET).unwrap().ready.is_empty(), "the same file a second time");
+        assert!(inbox.see(later + QUIET_PERIOD).unwrap().ready.is_empty(), "the same file a second time");
         std::fs::write(drops.join("b.zip"), "longer").unwrap();
-        inbox.see(later + QUIET * 2).unwrap();
-        assert_eq!(inbox.see(later + QUIET * 3).unwrap().ready.len(), 1);
-        assert!(Inbox::open(&drops).is_err());
+        inbox.see(later + QUIET_PERIOD * 2).unwrap();
+        assert_eq!(inbox.see(later + QUIET_PERIOD * 3).unwrap().ready.len(), 1);
+        assert!(BundleInbox::open(&drops).is_err());
     }
 
     #[test]
@@ -347,7 +347,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (drops, secret) = (dir.path().join("inbox"), dir.path().join("secret"));
         std::fs::write(&secret, "secret").unwrap();
-        let mut inbox = Inbox::open(&drops).unwrap();
+        let mut inbox = BundleInbox::open(&drops).unwrap();
         let path = drops.join("b.zip");
         std::fs::write(&path, "public").unwrap();
         let file = dropped(&mut inbox);
@@ -367,29 +367,29 @@ mod tests {
         assert!(file.open().is_ok());
         std::fs::remove_file(&path).unwrap();
         std::fs::hard_link(&secret, &path).unwrap();
-        let later = Instant::now() + QUIET * 2;
+        let later = Instant::now() + QUIET_PERIOD * 2;
         inbox.see(later).unwrap();
-        assert!(inbox.see(later + QUIET * 2).unwrap().ready.is_empty(), "a file with a second name");
+        assert!(inbox.see(later + QUIET_PERIOD * 2).unwrap().ready.is_empty(), "a file with a second name");
     }
 
     #[test]
     fn a_file_that_is_written_over_in_place_is_not_ready_though_its_size_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let mut inbox = BundleInbox::open(dir.path()).unwrap();
         let file = std::fs::File::create(dir.path().join("b.zip")).unwrap();
         let then = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365 * 50);
         let start = Instant::now();
         for n in 0..4 {
-            file.set_modified(then + QUIET * n).unwrap();
-            assert!(inbox.see(start + QUIET * n).unwrap().ready.is_empty(), "{n}");
+            file.set_modified(then + QUIET_PERIOD * n).unwrap();
+            assert!(inbox.see(start + QUIET_PERIOD * n).unwrap().ready.is_empty(), "{n}");
         }
-        assert_eq!(inbox.see(start + QUIET * 4).unwrap().ready.len(), 1);
+        assert_eq!(inbox.see(start + QUIET_PERIOD * 4).unwrap().ready.len(), 1);
     }
 
     #[test]
     fn files_are_taken_by_their_times_and_those_of_one_time_by_name() {
         let dir = tempfile::tempdir().unwrap();
-        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let mut inbox = BundleInbox::open(dir.path()).unwrap();
         let then = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365 * 50);
         for (name, second) in [("a.zip", 3), ("d.zip", 1), ("b.zip", 2), ("c.zip", 2)] {
             let file = std::fs::File::create(dir.path().join(name)).unwrap();
@@ -397,7 +397,7 @@ mod tests {
         }
         let start = Instant::now();
         inbox.see(start).unwrap();
-        let ready = inbox.see(start + QUIET).unwrap().ready;
+        let ready = inbox.see(start + QUIET_PERIOD).unwrap().ready;
         let names: Vec<_> = ready.iter().map(|file| file.name.to_str().unwrap()).collect();
         assert_eq!(names, ["d.zip", "b.zip", "c.zip", "a.zip"]);
     }
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn a_file_is_ready_when_it_has_not_changed_for_a_moment() {
         let dir = tempfile::tempdir().unwrap();
-        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let mut inbox = BundleInbox::open(dir.path()).unwrap();
         let path = dir.path().join("b.zip");
         std::fs::write(&path, "half").unwrap();
         std::fs::write(dir.path().join(".hidden"), "x").unwrap();
@@ -414,22 +414,22 @@ mod tests {
         let seen = inbox.see(start).unwrap();
         assert!(seen.ready.is_empty() && seen.growing);
         std::fs::write(&path, "the whole").unwrap();
-        assert!(inbox.see(start + QUIET).unwrap().ready.is_empty(), "it has grown");
-        assert!(inbox.see(start + QUIET + QUIET / 2).unwrap().ready.is_empty());
-        let seen = inbox.see(start + QUIET * 2).unwrap();
+        assert!(inbox.see(start + QUIET_PERIOD).unwrap().ready.is_empty(), "it has grown");
+        assert!(inbox.see(start + QUIET_PERIOD + QUIET_PERIOD / 2).unwrap().ready.is_empty());
+        let seen = inbox.see(start + QUIET_PERIOD * 2).unwrap();
         assert!(!seen.growing);
         let [dropped] = &seen.ready[..] else { panic!("{seen:?}") };
         assert_eq!(dropped.path, path);
         assert!(inbox.is_unchanged(dropped) && dropped.open().is_ok());
         inbox.put_away(dropped, Some("it is bad")).unwrap();
         assert_eq!(std::fs::read_to_string(dir.path().join("rejected/b.zip.reason.txt")).unwrap(), "it is bad\n");
-        assert!(inbox.see(start + QUIET * 3).unwrap().ready.is_empty());
+        assert!(inbox.see(start + QUIET_PERIOD * 3).unwrap().ready.is_empty());
     }
 
     #[test]
     fn a_second_file_of_the_same_name_keeps_the_first() {
         let dir = tempfile::tempdir().unwrap();
-        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let mut inbox = BundleInbox::open(dir.path()).unwrap();
         let path = dir.path().join("b.zip");
         for _ in 0..2 {
             std::fs::write(&path, "x").unwrap();
@@ -442,27 +442,27 @@ mod tests {
     #[test]
     fn a_file_that_is_cut_short_gets_more_time_once_and_anew_when_it_grows() {
         let dir = tempfile::tempdir().unwrap();
-        let mut inbox = Inbox::open(dir.path()).unwrap();
+        let mut inbox = BundleInbox::open(dir.path()).unwrap();
         let path = dir.path().join("b.zip");
         std::fs::write(&path, "half").unwrap();
         let start = Instant::now();
         let before = |end: Instant| end.checked_sub(Duration::from_millis(1)).unwrap();
         inbox.see(start).unwrap();
-        assert!(inbox.see(before(start + QUIET)).unwrap().ready.is_empty());
-        let file = inbox.see(start + QUIET).unwrap().ready.pop().unwrap();
+        assert!(inbox.see(before(start + QUIET_PERIOD)).unwrap().ready.is_empty());
+        let file = inbox.see(start + QUIET_PERIOD).unwrap().ready.pop().unwrap();
         assert!(!inbox.give_time(&file), "it has had none");
-        let seen = inbox.see(before(start + PATIENCE)).unwrap();
+        let seen = inbox.see(before(start + TRUNCATED_GRACE)).unwrap();
         assert!(seen.ready.is_empty() && seen.growing);
-        let file = inbox.see(start + PATIENCE).unwrap().ready.pop().unwrap();
+        let file = inbox.see(start + TRUNCATED_GRACE).unwrap().ready.pop().unwrap();
         assert!(inbox.give_time(&file), "it has had it");
         std::fs::write(&path, "more than half").unwrap();
-        let later = start + PATIENCE * 2;
+        let later = start + TRUNCATED_GRACE * 2;
         assert!(inbox.see(later).unwrap().ready.is_empty());
-        let file = inbox.see(later + QUIET).unwrap().ready.pop().unwrap();
+        let file = inbox.see(later + QUIET_PERIOD).unwrap().ready.pop().unwrap();
         assert!(!inbox.give_time(&file), "it is another one now");
         // A file that has been removed needs no time.
         std::fs::remove_file(&path).unwrap();
-        assert!(!inbox.see(later + QUIET * 2).unwrap().growing);
+        assert!(!inbox.see(later + QUIET_PERIOD * 2).unwrap().growing);
         assert!(inbox.give_time(&file));
     }
 

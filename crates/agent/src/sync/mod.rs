@@ -11,30 +11,30 @@
 //!   stored versions again.
 //! - [`agenda`] decides when to sync next; [`schedule`], [`watch`] and [`inbox`] trigger it.
 
-pub mod act;
-pub mod agenda;
-pub mod ahead;
-pub mod bring;
-pub mod decide;
-mod downloading;
+pub mod system;
+pub mod scheduler;
+pub mod streaming_seal;
+pub mod ingest;
+pub mod activation_decision;
+mod bundle_download;
 pub mod error;
-mod exporting;
+mod export_job;
 pub mod gate;
 pub mod inbox;
-pub mod key;
-pub mod known;
+pub mod api_key;
+pub mod known_bundles;
 pub mod open;
 pub mod operator;
 pub mod plan;
-pub mod room;
+pub mod disk_space;
 pub mod run;
 pub mod schedule;
 pub mod scrub;
-pub mod settle;
-pub mod staged;
-pub mod watch;
-pub mod workshop;
-pub mod world;
+pub mod activation;
+pub mod waiting;
+pub mod file_watch;
+pub mod seal_operations;
+pub mod environment;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,20 +45,20 @@ use docwharf_base::model::digest::Digest;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::version::{VersionLabel, VersionId};
 use docwharf_base::net::Network;
-use docwharf_site::seal::Effort;
-use crate::store::space::Allowance;
+use docwharf_site::seal::SealOptions;
+use crate::store::space::SpaceLimits;
 
 pub use error::SyncError;
-use gate::Gate;
-use key::KeyPlace;
+use gate::GateRules;
+use api_key::KeyPlace;
 
 /// The part of the configuration that a sync needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Intent {
+pub struct SyncIntent {
     /// Whether to sync at all.
     pub enabled: bool,
     /// The bundle, if one is configured.
-    pub bundle: Option<Bundle>,
+    pub bundle: Option<BundleLocation>,
     /// The API that exports bundles, if one is configured.
     pub api: Option<ApiSource>,
     /// The label to serve, and no other.
@@ -80,18 +80,18 @@ pub struct Intent {
     /// Timeouts and limits of network calls.
     pub network: Network,
     /// Limits of the work that sealing may do.
-    pub effort: Effort,
+    pub effort: SealOptions,
     /// Limits of the store's disk space.
-    pub allowance: Allowance,
+    pub allowance: SpaceLimits,
     /// Conditions that a version must meet to become active by itself.
-    pub gate: Gate,
+    pub gate: GateRules,
     /// How a version becomes active.
-    pub activation: Activation,
+    pub activation: ActivationMode,
 }
 
 /// How a version becomes active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Activation {
+pub enum ActivationMode {
     /// By itself.
     #[default]
     Auto,
@@ -100,9 +100,9 @@ pub enum Activation {
 }
 
 /// The intent that asks for nothing: a person may still work on a store whose configuration has errors.
-impl Default for Intent {
-    fn default() -> Intent {
-        Intent {
+impl Default for SyncIntent {
+    fn default() -> SyncIntent {
+        SyncIntent {
             enabled: false,
             bundle: None,
             api: None,
@@ -115,15 +115,15 @@ impl Default for Intent {
             max_age: Duration::MAX,
             job_timeout: Duration::MAX,
             network: Network::default(),
-            effort: Effort::new(BundleLimits::default()),
-            allowance: Allowance { keep: usize::MAX, ..Allowance::default() },
-            gate: Gate::default(),
-            activation: Activation::Auto,
+            effort: SealOptions::new(BundleLimits::default()),
+            allowance: SpaceLimits { keep: usize::MAX, ..SpaceLimits::default() },
+            gate: GateRules::default(),
+            activation: ActivationMode::Auto,
         }
     }
 }
 
-impl Intent {
+impl SyncIntent {
     /// Whether there is a source of bundles.
     pub fn has_source(&self) -> bool {
         self.bundle.is_some() || self.api.is_some()
@@ -133,8 +133,8 @@ impl Intent {
     pub fn question(&self) -> String {
         let bundle = self.bundle.as_ref().map(|bundle| match bundle {
             // A fresh link to the same file is worth an attempt at once.
-            Bundle::Link(url) => format!("{} {}", url.name(), Digest::of(url.expose().as_str().as_bytes()).hex()),
-            Bundle::File(path) => path.display().to_string(),
+            BundleLocation::Link(url) => format!("{} {}", url.name(), Digest::of(url.expose().as_str().as_bytes()).hex()),
+            BundleLocation::File(path) => path.display().to_string(),
         });
         let api = self.api.as_ref().map(ApiSource::name);
         let words = format!("{bundle:?} {api:?} {:?} {:?} {}", self.pin, self.sha256, self.enabled);
@@ -144,19 +144,19 @@ impl Intent {
 
 /// The location of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Bundle {
+pub enum BundleLocation {
     /// A file on this machine.
     File(PathBuf),
     /// A link, perhaps a presigned one.
     Link(SafeUrl),
 }
 
-impl Bundle {
+impl BundleLocation {
     /// The name of the source in receipts and labels: it has no query, because that may be a secret.
     pub fn name(&self) -> String {
         match self {
-            Bundle::File(path) => path.display().to_string(),
-            Bundle::Link(url) => url.name(),
+            BundleLocation::File(path) => path.display().to_string(),
+            BundleLocation::Link(url) => url.name(),
         }
     }
 }
@@ -173,7 +173,7 @@ pub struct ApiSource {
     /// The endpoint for the state of a preview's deployment.
     pub status_path: StatusPath,
     /// The location of the API key.
-    pub key: KeyPlace,
+    pub api_key: KeyPlace,
 }
 
 impl ApiSource {
@@ -185,7 +185,7 @@ impl ApiSource {
 
 /// The result of a sync that has not failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SyncOutcome {
     /// `enabled = false`
     Disabled,
     /// No source is configured.
@@ -200,21 +200,21 @@ pub enum Outcome {
     NotActive(VersionId, String),
 }
 
-impl Outcome {
+impl SyncOutcome {
     /// Whether the outcome is about this version.
     fn is_about(&self, id: VersionId) -> bool {
-        matches!(self, Outcome::Activated(of) | Outcome::Staged(of) | Outcome::NotActive(of, _) if *of == id)
+        matches!(self, SyncOutcome::Activated(of) | SyncOutcome::Staged(of) | SyncOutcome::NotActive(of, _) if *of == id)
     }
 
     /// The name in the status and in `--json`.
     pub fn name(&self) -> &'static str {
         match self {
-            Outcome::Disabled => "disabled",
-            Outcome::NoSource => "no source",
-            Outcome::Current(_) => "already current",
-            Outcome::Activated(_) => "activated",
-            Outcome::Staged(_) => "staged",
-            Outcome::NotActive(..) => "not activated",
+            SyncOutcome::Disabled => "disabled",
+            SyncOutcome::NoSource => "no source",
+            SyncOutcome::Current(_) => "already current",
+            SyncOutcome::Activated(_) => "activated",
+            SyncOutcome::Staged(_) => "staged",
+            SyncOutcome::NotActive(..) => "not activated",
         }
     }
 }
@@ -227,58 +227,58 @@ mod tests {
         VersionId(Digest::of(&[n]))
     }
 
-    fn link(url: &str) -> Bundle {
-        Bundle::Link(SafeUrl::parse(url).unwrap())
+    fn link(url: &str) -> BundleLocation {
+        BundleLocation::Link(SafeUrl::parse(url).unwrap())
     }
 
     fn api(base: &str, domain: &str) -> ApiSource {
         let base = SafeUrl::parse(base).unwrap();
         let (project, status_path, key) = (None, StatusPath::default(), KeyPlace::Nowhere);
-        ApiSource { base, domain: domain.to_owned(), project, status_path, key }
+        ApiSource { base, domain: domain.to_owned(), project, status_path, api_key: key }
     }
 
     #[test]
     fn another_source_pin_digest_or_a_fresh_link_is_another_question_and_a_rhythm_is_not() {
         let asked =
-            || Intent { enabled: true, bundle: Some(link("https://b.example/b.zip?sig=1")), ..Intent::default() };
+            || SyncIntent { enabled: true, bundle: Some(link("https://b.example/b.zip?sig=1")), ..SyncIntent::default() };
         let label = |text: &str| VersionLabel::new(text).ok();
         let same = [
             asked(),
-            Intent { interval: Duration::from_secs(1), max_age: Duration::from_secs(1), ..asked() },
-            Intent { gate: Gate { min_pages: Some(1), ..Gate::default() }, ..asked() },
-            Intent { activation: Activation::Manual, ..asked() },
+            SyncIntent { interval: Duration::from_secs(1), max_age: Duration::from_secs(1), ..asked() },
+            SyncIntent { gate: GateRules { min_pages: Some(1), ..GateRules::default() }, ..asked() },
+            SyncIntent { activation: ActivationMode::Manual, ..asked() },
         ];
         for intent in same {
             assert_eq!(intent.question(), asked().question(), "{intent:?}");
         }
         let others = [
             asked(),
-            Intent { enabled: false, ..asked() },
-            Intent { bundle: Some(link("https://b.example/b.zip?sig=2")), ..asked() },
-            Intent { bundle: Some(link("https://b.example/c.zip?sig=1")), ..asked() },
-            Intent { bundle: None, ..asked() },
-            Intent { bundle: Some(Bundle::File("/b.zip".into())), ..asked() },
-            Intent { bundle: Some(Bundle::File("/c.zip".into())), ..asked() },
-            Intent { api: Some(api("https://a.example/v1", "docs")), ..asked() },
-            Intent { api: Some(api("https://a.example/v1", "other")), ..asked() },
-            Intent { api: Some(api("https://b.example/v1", "docs")), ..asked() },
-            Intent { pin: label("1"), ..asked() },
-            Intent { pin: label("2"), ..asked() },
-            Intent { sha256: Some(Digest::of(b"1")), ..asked() },
-            Intent { sha256: Some(Digest::of(b"2")), ..asked() },
+            SyncIntent { enabled: false, ..asked() },
+            SyncIntent { bundle: Some(link("https://b.example/b.zip?sig=2")), ..asked() },
+            SyncIntent { bundle: Some(link("https://b.example/c.zip?sig=1")), ..asked() },
+            SyncIntent { bundle: None, ..asked() },
+            SyncIntent { bundle: Some(BundleLocation::File("/b.zip".into())), ..asked() },
+            SyncIntent { bundle: Some(BundleLocation::File("/c.zip".into())), ..asked() },
+            SyncIntent { api: Some(api("https://a.example/v1", "docs")), ..asked() },
+            SyncIntent { api: Some(api("https://a.example/v1", "other")), ..asked() },
+            SyncIntent { api: Some(api("https://b.example/v1", "docs")), ..asked() },
+            SyncIntent { pin: label("1"), ..asked() },
+            SyncIntent { pin: label("2"), ..asked() },
+            SyncIntent { sha256: Some(Digest::of(b"1")), ..asked() },
+            SyncIntent { sha256: Some(Digest::of(b"2")), ..asked() },
         ];
-        let questions: std::collections::BTreeSet<String> = others.iter().map(Intent::question).collect();
+        let questions: std::collections::BTreeSet<String> = others.iter().map(SyncIntent::question).collect();
         assert_eq!(questions.len(), others.len());
         let sources =
             [(None, None), (Some(link("https://b.example/b")), None), (None, Some(api("https://a.example", "docs")))];
-        let has = sources.map(|(bundle, api)| Intent { bundle, api, ..Intent::default() }.has_source());
+        let has = sources.map(|(bundle, api)| SyncIntent { bundle, api, ..SyncIntent::default() }.has_source());
         assert_eq!(has, [false, true, true]);
     }
 
     #[test]
     fn a_source_is_named_without_what_is_secret_or_may_be_written_in_two_ways() {
         assert_eq!(link("https://b.example/b.zip?sig=1").name(), "https://b.example/b.zip");
-        assert_eq!(Bundle::File("/a b.zip".into()).name(), "/a b.zip");
+        assert_eq!(BundleLocation::File("/a b.zip".into()).name(), "/a b.zip");
         for base in ["https://a.example/v1", "https://a.example/v1/", "https://a.example/v1//?x=1"] {
             assert_eq!(api(base, "docs").name(), "https://a.example/v1#docs", "{base}");
         }
@@ -288,15 +288,15 @@ mod tests {
     fn an_outcome_is_about_the_version_that_it_has_decided_about() {
         let why = String::new;
         let cases = [
-            (Outcome::Activated(id(1)), true, "activated"),
-            (Outcome::Staged(id(1)), true, "staged"),
-            (Outcome::NotActive(id(1), why()), true, "not activated"),
-            (Outcome::Activated(id(2)), false, "activated"),
-            (Outcome::Staged(id(2)), false, "staged"),
-            (Outcome::NotActive(id(2), why()), false, "not activated"),
-            (Outcome::Current(Some(id(1))), false, "already current"),
-            (Outcome::Disabled, false, "disabled"),
-            (Outcome::NoSource, false, "no source"),
+            (SyncOutcome::Activated(id(1)), true, "activated"),
+            (SyncOutcome::Staged(id(1)), true, "staged"),
+            (SyncOutcome::NotActive(id(1), why()), true, "not activated"),
+            (SyncOutcome::Activated(id(2)), false, "activated"),
+            (SyncOutcome::Staged(id(2)), false, "staged"),
+            (SyncOutcome::NotActive(id(2), why()), false, "not activated"),
+            (SyncOutcome::Current(Some(id(1))), false, "already current"),
+            (SyncOutcome::Disabled, false, "disabled"),
+            (SyncOutcome::NoSource, false, "no source"),
         ];
         for (outcome, is_about, name) in cases {
             assert_eq!((outcome.is_about(id(1)), outcome.name()), (is_about, name), "{outcome:?}");

@@ -13,26 +13,26 @@ use docwharf_base::chain::Chain;
 use docwharf_base::directory::FileId;
 use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::seal::{self, Effort};
-use docwharf_site::index::Index;
+use docwharf_site::seal::{self, SealOptions};
+use docwharf_site::index::ImageIndex;
 use docwharf_site::mapping;
-use docwharf_site::sealed::Sealed;
-use crate::store::keeper::Keeper;
-use crate::store::writer::Writer;
-use crate::store::{IMAGE, Store};
+use docwharf_site::sealed_version::SealedVersion;
+use crate::store::operations::StoreOperations;
+use crate::store::writer::StoreWriter;
+use crate::store::{IMAGE, VersionStore};
 
 use super::SyncError;
-use super::bring::date_files;
+use super::ingest::date_files;
 
 /// Longest duration of a removal: a version that is locked for longer is locked by another process.
-const REMOVAL: Duration = Duration::from_secs(1);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause between two attempts to open a version that is being removed.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The checks before a version is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Care {
-    /// The index is read; [`Index::prove`] follows later.
+enum OpenCheck {
+    /// The index is read; [`Index::verify`] follows later.
     Quick,
     /// The index is verified.
     Index,
@@ -41,28 +41,28 @@ enum Care {
 }
 
 /// Reads a version's index and verifies it against its image.
-pub fn index(store: &Store, id: VersionId) -> io::Result<Index> {
+pub fn index(store: &VersionStore, id: VersionId) -> io::Result<ImageIndex> {
     let (bytes, length) = index_bytes(store, id)?;
-    Index::decode(bytes, length, id).map_err(io::Error::other)
+    ImageIndex::decode(bytes, length, id).map_err(io::Error::other)
 }
 
 /// Maps a version's index; also returns the length of the image that it must belong to.
-fn index_bytes(store: &Store, id: VersionId) -> io::Result<(Bytes, u64)> {
+fn index_bytes(store: &VersionStore, id: VersionId) -> io::Result<(Bytes, u64)> {
     let length = store.image(id)?.metadata()?.len();
     Ok((mapping::map_index(store.index(id)?, id)?, length))
 }
 
 /// Opens a version without repairing or writing anything.
-pub fn read(store: &Store, id: VersionId) -> io::Result<Sealed> {
+pub fn read(store: &VersionStore, id: VersionId) -> io::Result<SealedVersion> {
     let index = index(store, id)?;
-    let image = mapping::map(store.image(id)?, id)?;
-    Ok(Sealed::new(id, image, index))
+    let image = mapping::map_image(store.image(id)?, id)?;
+    Ok(SealedVersion::new(id, image, index))
 }
 
 /// Opens an image and leases it, so that it is not pruned. An image that is being pruned is no longer there. If another
 /// process holds an exclusive lock, that lock keeps the version from being pruned; it is served all the same.
-fn leased(store: &Store, id: VersionId) -> io::Result<File> {
-    let deadline = Instant::now() + REMOVAL;
+fn leased(store: &VersionStore, id: VersionId) -> io::Result<File> {
+    let deadline = Instant::now() + REMOVAL_TIMEOUT;
     loop {
         let file = store.image(id)?;
         let is_locked = flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK);
@@ -87,19 +87,19 @@ fn leased(store: &Store, id: VersionId) -> io::Result<File> {
 
 /// Opens a version that may be marked as damaged. A marked one is verified first, and its mark is cleared if it is
 /// undamaged.
-pub fn open_doubted(writer: &Writer, id: VersionId, effort: &Effort) -> Result<Sealed, SyncError> {
-    open_unless_doubted(writer, id, effort, Care::Index)
+pub fn open_suspect(writer: &StoreWriter, id: VersionId, effort: &SealOptions) -> Result<SealedVersion, SyncError> {
+    open_unless_doubted(writer, id, effort, OpenCheck::Index)
 }
 
 /// Opens a version at a start, which serves first. The caller must have the index verified afterwards
-/// ([`Sealed::prove_index`]), and must open the version again if that fails.
-pub fn open_quickly(writer: &Writer, id: VersionId, effort: &Effort) -> Result<Sealed, SyncError> {
-    open_unless_doubted(writer, id, effort, Care::Quick)
+/// ([`SealedVersion::verify_index`]), and must open the version again if that fails.
+pub fn open_quickly(writer: &StoreWriter, id: VersionId, effort: &SealOptions) -> Result<SealedVersion, SyncError> {
+    open_unless_doubted(writer, id, effort, OpenCheck::Quick)
 }
 
-fn open_unless_doubted(writer: &Writer, id: VersionId, effort: &Effort, care: Care) -> Result<Sealed, SyncError> {
+fn open_unless_doubted(writer: &StoreWriter, id: VersionId, effort: &SealOptions, care: OpenCheck) -> Result<SealedVersion, SyncError> {
     let is_doubted = writer.store().is_suspect(id);
-    let version = open_with(writer, id, effort, if is_doubted { Care::Image } else { care })?;
+    let version = open_with(writer, id, effort, if is_doubted { OpenCheck::Image } else { care })?;
     if is_doubted && let Err(error) = writer.clear_suspect(id) {
         // The only consequence is that the next start verifies the version again.
         tracing::warn!("{}", Chain(&error));
@@ -109,30 +109,30 @@ fn open_unless_doubted(writer: &Writer, id: VersionId, effort: &Effort, care: Ca
 
 /// Opens a version. If the index does not match, the image is verified and the index rebuilt; `in_full` does so in any
 /// case.
-pub fn open(writer: &Writer, id: VersionId, effort: &Effort, in_full: bool) -> Result<Sealed, SyncError> {
-    open_with(writer, id, effort, if in_full { Care::Image } else { Care::Index })
+pub fn open(writer: &StoreWriter, id: VersionId, effort: &SealOptions, in_full: bool) -> Result<SealedVersion, SyncError> {
+    open_with(writer, id, effort, if in_full { OpenCheck::Image } else { OpenCheck::Index })
 }
 
-fn open_with(writer: &Writer, id: VersionId, effort: &Effort, care: Care) -> Result<Sealed, SyncError> {
+fn open_with(writer: &StoreWriter, id: VersionId, effort: &SealOptions, care: OpenCheck) -> Result<SealedVersion, SyncError> {
     let failed = |source| SyncError::Open { id, source };
     let file = leased(writer.store(), id).map_err(failed)?;
     let index = match known(writer, id, care) {
         Some(index) => index,
         None => made_again(writer, id, effort, &file)?,
     };
-    let image = mapping::map(file, id).map_err(failed)?;
-    Ok(Sealed::new(id, image, index))
+    let image = mapping::map_image(file, id).map_err(failed)?;
+    Ok(SealedVersion::new(id, image, index))
 }
 
 /// Reads the stored index, if `care` allows that and it matches. One of the previous format is rewritten.
-fn known(writer: &Writer, id: VersionId, care: Care) -> Option<Index> {
-    let (bytes, length) = index_bytes(writer.store(), id).ok().filter(|_| care != Care::Image)?;
-    if care == Care::Quick
-        && let Ok(index) = Index::read(bytes.clone(), length, id)
+fn known(writer: &StoreWriter, id: VersionId, care: OpenCheck) -> Option<ImageIndex> {
+    let (bytes, length) = index_bytes(writer.store(), id).ok().filter(|_| care != OpenCheck::Image)?;
+    if care == OpenCheck::Quick
+        && let Ok(index) = ImageIndex::read(bytes.clone(), length, id)
     {
         return Some(index);
     }
-    let index = Index::decode(bytes.clone(), length, id).ok()?;
+    let index = ImageIndex::decode(bytes.clone(), length, id).ok()?;
     if index.bytes() == bytes {
         return Some(index);
     }
@@ -140,7 +140,7 @@ fn known(writer: &Writer, id: VersionId, care: Care) -> Option<Index> {
 }
 
 /// Verifies an image and rebuilds its index.
-fn made_again(writer: &Writer, id: VersionId, effort: &Effort, image: &File) -> Result<Index, SyncError> {
+fn made_again(writer: &StoreWriter, id: VersionId, effort: &SealOptions, image: &File) -> Result<ImageIndex, SyncError> {
     let failed = |source| SyncError::Open { id, source };
     let path = writer.store().version_dir(id).join(IMAGE);
     let proven = seal::verify_opened_image(image.try_clone().map_err(failed)?, &path, effort);
@@ -155,17 +155,17 @@ fn made_again(writer: &Writer, id: VersionId, effort: &Effort, image: &File) -> 
         [record.active, record.previous].into_iter().flatten().filter(|&other| other != id).collect();
     date_files(&mut proven, sealed_at, writer, &known);
     let bytes = proven.index(metadata.len());
-    let index = Index::decode(bytes, metadata.len(), id).map_err(|error| failed(io::Error::other(error)))?;
+    let index = ImageIndex::decode(bytes, metadata.len(), id).map_err(|error| failed(io::Error::other(error)))?;
     Ok(kept(writer, id, metadata.len(), index))
 }
 
 /// Stores a new index and returns it as it is stored then. The index is a cache: a store that cannot be written to is
 /// served all the same.
-fn kept(writer: &Writer, id: VersionId, length: u64, index: Index) -> Index {
+fn kept(writer: &StoreWriter, id: VersionId, length: u64, index: ImageIndex) -> ImageIndex {
     if let Err(error) = writer.replace_index(id, index.bytes()) {
         tracing::warn!("{error}");
         return index;
     }
-    let written = index_bytes(writer.store(), id).ok().and_then(|(bytes, _)| Index::read(bytes, length, id).ok());
+    let written = index_bytes(writer.store(), id).ok().and_then(|(bytes, _)| ImageIndex::read(bytes, length, id).ok());
     written.unwrap_or(index)
 }

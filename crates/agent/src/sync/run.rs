@@ -13,28 +13,28 @@ use docwharf_base::model::units::{count_noun, show_size, show_unix};
 use docwharf_base::model::version::{VersionLabel, VersionId};
 use docwharf_base::net::retry::Attempts;
 use docwharf_base::net::trouble::LONGEST;
-use crate::store::record::{Attempt, Looked, Record};
-use crate::store::writer::Committed;
+use crate::store::record::{SyncAttempt, BundleCheck, StoreRecord};
+use crate::store::writer::CommitOutcome;
 
-use super::bring::{Arrival, Brought, Occasion};
-use super::plan::{self, First, Then, Trigger, Wish};
-use super::settle::Report;
-use super::world::{Asked, World};
-use super::{ApiSource, Bundle, Intent, Outcome, SyncError};
+use super::ingest::{IncomingBundle, IngestedBundle, Occasion};
+use super::plan::{self, SourceDecision, FileDecision, SyncTrigger, PlanInput};
+use super::activation::SyncReport;
+use super::environment::{CallResult, SyncEnvironment};
+use super::{ApiSource, BundleLocation, SyncIntent, SyncOutcome, SyncError};
 
 /// Runs a sync, and records the attempt whatever its result.
-pub fn sync<W: World>(
+pub fn run_sync<W: SyncEnvironment>(
     world: &mut W,
-    record: &mut Record,
-    intent: &Intent,
-    trigger: Trigger,
-) -> Result<Report, SyncError> {
-    let result = Sync { world, record, intent, trigger }.look();
+    record: &mut StoreRecord,
+    intent: &SyncIntent,
+    trigger: SyncTrigger,
+) -> Result<SyncReport, SyncError> {
+    let result = SyncRun { world, record, intent, trigger }.look();
     let (name, error) = match &result {
         // None of these counts as an attempt.
-        Ok(Report { too_early: Some(_), .. } | Report { outcome: Outcome::Disabled | Outcome::NoSource, .. })
+        Ok(SyncReport { too_early: Some(_), .. } | SyncReport { outcome: SyncOutcome::Disabled | SyncOutcome::NoSource, .. })
         | Err(SyncError::Interrupted) => return result,
-        Ok(Report { blind: Some(why), .. }) => ("probes unreadable", Some(why.clone())),
+        Ok(SyncReport { blind: Some(why), .. }) => ("probes unreadable", Some(why.clone())),
         Ok(report) => (report.outcome.name(), None),
         Err(SyncError::StillRefused(said)) => ("failed", Some(said.clone())),
         Err(error) => ("failed", Some(Chain(error).to_string())),
@@ -49,7 +49,7 @@ pub fn sync<W: World>(
     let before = record
         .last_attempt
         .as_ref()
-        .filter(|before| before.question == question && !trigger.wants_now() && trigger != Trigger::Changed);
+        .filter(|before| before.question == question && !trigger.wants_now() && trigger != SyncTrigger::Changed);
     let failures = match &result {
         Ok(_) => 0,
         Err(_) => before.map_or(0, |before| before.failures).saturating_add(1),
@@ -68,7 +68,7 @@ pub fn sync<W: World>(
         record.last_good = Some(time.clone());
     }
     let saw = result.as_ref().ok().and_then(|report| report.saw.clone());
-    record.last_attempt = Some(Attempt { time, result: name.to_owned(), saw, error, failures, question, wait });
+    record.last_attempt = Some(SyncAttempt { time, result: name.to_owned(), saw, error, failures, question, wait });
     match (result, world.save(record)) {
         (Ok(_), Err(error)) => Err(error),
         (result, _) => result,
@@ -92,42 +92,42 @@ pub fn wait_after(error: &SyncError, failures: u32, every: Duration, mut random:
 }
 
 /// A sync in progress.
-pub(super) struct Sync<'a, W> {
+pub(super) struct SyncRun<'a, W> {
     pub(super) world: &'a mut W,
-    pub(super) record: &'a mut Record,
-    pub(super) intent: &'a Intent,
-    pub(super) trigger: Trigger,
+    pub(super) record: &'a mut StoreRecord,
+    pub(super) intent: &'a SyncIntent,
+    pub(super) trigger: SyncTrigger,
 }
 
 /// The version that a source has; with its ingested bundle, if it was not stored already.
-pub(super) type Found = (VersionId, Option<Brought>);
+pub(super) type FoundVersion = (VersionId, Option<IngestedBundle>);
 
-impl<W: World> Sync<'_, W> {
-    fn look(&mut self) -> Result<Report, SyncError> {
-        let bundle = self.intent.bundle.as_ref().map(Bundle::name);
+impl<W: SyncEnvironment> SyncRun<'_, W> {
+    fn look(&mut self) -> Result<SyncReport, SyncError> {
+        let bundle = self.intent.bundle.as_ref().map(BundleLocation::name);
         let api = self.intent.api.as_ref().map(ApiSource::name);
         let demanded = self.intent.sha256.map(|digest| digest.hex());
-        let wish = Wish {
+        let wish = PlanInput {
             enabled: self.intent.enabled,
             bundle: bundle.as_deref(),
             api: api.as_deref(),
             pin: self.intent.pin.as_ref().map(VersionLabel::as_str),
             sha256: demanded.as_deref(),
         };
-        match plan::first(self.record, &wish, self.trigger, |id| self.world.has(id)) {
-            First::Disabled if !self.intent.enabled => Ok(Report::of(Outcome::Disabled)),
+        match plan::decide_source_check(self.record, &wish, self.trigger, |id| self.world.has(id)) {
+            SourceDecision::Disabled if !self.intent.enabled => Ok(SyncReport::of(SyncOutcome::Disabled)),
             // There is no source to check; an imported version may be due all the same, for example after a rule was
             // removed.
-            First::Disabled => {
+            SourceDecision::Disabled => {
                 let report = self.settle(None)?;
-                Ok(if matches!(report.outcome, Outcome::Current(_)) { Report::of(Outcome::NoSource) } else { report })
+                Ok(if matches!(report.outcome, SyncOutcome::Current(_)) { SyncReport::of(SyncOutcome::NoSource) } else { report })
             }
-            First::Settle => self.settle_seeing("the pinned label is in the store: no request is sent"),
-            First::Look => self.source(&wish),
+            SourceDecision::Settle => self.settle_seeing("the pinned label is in the store: no request is sent"),
+            SourceDecision::Look => self.source(&wish),
         }
     }
 
-    pub(super) fn settle(&mut self, found: Option<Found>) -> Result<Report, SyncError> {
+    pub(super) fn settle(&mut self, found: Option<FoundVersion>) -> Result<SyncReport, SyncError> {
         let (id, brought) = found.map_or((None, None), |(id, brought)| (Some(id), brought));
         let later = self.brought_since(id);
         let saw = match (&id, &brought) {
@@ -139,15 +139,15 @@ impl<W: World> Sync<'_, W> {
                 None => "the bundle is the one that is known".to_owned(),
             }),
             (Some(_), Some(brought)) => Some(match brought.committed {
-                Committed::New => {
+                CommitOutcome::New => {
                     format!("a new bundle ({}, {})", count_noun(brought.pages, "page"), show_size(brought.bytes))
                 }
-                Committed::Known => "a bundle with content that the store has already".to_owned(),
-                Committed::Mended => "a bundle that mends a damaged version".to_owned(),
+                CommitOutcome::Known => "a bundle with content that the store has already".to_owned(),
+                CommitOutcome::Mended => "a bundle that mends a damaged version".to_owned(),
             }),
         };
         let report = self.world.settle(self.record, later.or(id), brought)?;
-        Ok(Report { saw, ..report })
+        Ok(SyncReport { saw, ..report })
     }
 
     /// The version that was imported since the source had `found`, if it is the next to be active.
@@ -157,12 +157,12 @@ impl<W: World> Sync<'_, W> {
     }
 
     /// Ends a sync that has fetched nothing, for this reason.
-    pub(super) fn settle_seeing(&mut self, saw: &str) -> Result<Report, SyncError> {
-        Ok(Report { saw: Some(saw.to_owned()), ..self.settle(None)? })
+    pub(super) fn settle_seeing(&mut self, saw: &str) -> Result<SyncReport, SyncError> {
+        Ok(SyncReport { saw: Some(saw.to_owned()), ..self.settle(None)? })
     }
 
     /// Fetches from the configured bundle or the API; with both, the bundle is for an empty store only.
-    fn source(&mut self, wish: &Wish<'_>) -> Result<Report, SyncError> {
+    fn source(&mut self, wish: &PlanInput<'_>) -> Result<SyncReport, SyncError> {
         let intent = self.intent;
         let Some(bundle) = &intent.bundle else { return self.api(wish) };
         if intent.api.is_none() {
@@ -170,8 +170,8 @@ impl<W: World> Sync<'_, W> {
             return self.settle(Some(found));
         }
         let mark = match bundle {
-            Bundle::Link(url) => Digest::of(url.expose().as_str().as_bytes()).hex(),
-            Bundle::File(path) => Digest::of(path.as_os_str().as_encoded_bytes()).hex(),
+            BundleLocation::Link(url) => Digest::of(url.expose().as_str().as_bytes()).hex(),
+            BundleLocation::File(path) => Digest::of(path.as_os_str().as_encoded_bytes()).hex(),
         };
         if !self.world.is_empty()? || self.record.tried_link.as_ref() == Some(&mark) {
             return self.api(wish);
@@ -188,10 +188,10 @@ impl<W: World> Sync<'_, W> {
         }
     }
 
-    fn bundle(&mut self, wish: &Wish<'_>, bundle: &Bundle) -> Result<Found, SyncError> {
+    fn bundle(&mut self, wish: &PlanInput<'_>, bundle: &BundleLocation) -> Result<FoundVersion, SyncError> {
         match bundle {
-            Bundle::File(path) => self.file(wish, path),
-            Bundle::Link(url) => {
+            BundleLocation::File(path) => self.file(wish, path),
+            BundleLocation::Link(url) => {
                 let source = bundle.name();
                 let known = self.begin_download(&source)?;
                 self.download(wish, &source, None, &known, |_| Ok(url.clone()))
@@ -199,18 +199,18 @@ impl<W: World> Sync<'_, W> {
         }
     }
 
-    fn file(&mut self, wish: &Wish<'_>, path: &Path) -> Result<Found, SyncError> {
-        let seen = self.world.see(path)?;
-        match plan::then(self.record, wish, self.trigger, &seen, |id| self.world.has(id)) {
-            Then::Known(id) => {
+    fn file(&mut self, wish: &PlanInput<'_>, path: &Path) -> Result<FoundVersion, SyncError> {
+        let seen = self.world.bundle_file_state(path)?;
+        match plan::decide_file(self.record, wish, self.trigger, &seen, |id| self.world.has(id)) {
+            FileDecision::Known(id) => {
                 self.world.find_again(self.record, &seen.source, id)?;
                 return Ok((id, None));
             }
-            Then::StillRefused => return Err(self.still_refused()),
-            Then::Digest => {}
+            FileDecision::StillRefused => return Err(self.still_refused()),
+            FileDecision::Digest => {}
         }
         let found = self.world.digest(path)?;
-        let mut looked = Looked {
+        let mut looked = BundleCheck {
             source: seen.source.clone(),
             label: wish.pin.map(str::to_owned),
             demanded: wish.sha256.map(str::to_owned),
@@ -223,7 +223,7 @@ impl<W: World> Sync<'_, W> {
         };
         let known = self.record.looked.as_ref().filter(|known| plan::same_question(known, wish, &seen.source));
         if let Some(id) = known.filter(|known| known.sha256 == looked.sha256).and_then(|known| known.version)
-            && self.trigger != Trigger::Refresh
+            && self.trigger != SyncTrigger::Refresh
             && self.world.has(id)
         {
             // The file was touched or copied again, with the same bytes.
@@ -238,7 +238,7 @@ impl<W: World> Sync<'_, W> {
         };
         if let Err(refused) = &brought
             && refused.is_refusal()
-            && self.world.see(path)? != seen
+            && self.world.bundle_file_state(path)? != seen
         {
             let source = Box::new(brought.err().unwrap_or(SyncError::Interrupted));
             return Err(SyncError::Changing { path: path.to_owned(), source });
@@ -263,26 +263,26 @@ impl<W: World> Sync<'_, W> {
         job: Option<&str>,
         sent: Option<&Known>,
         ours: bool,
-    ) -> Result<Brought, SyncError> {
+    ) -> Result<IngestedBundle, SyncError> {
         self.world.tell("verifying the bundle");
         let label = self.intent.pin.as_ref();
         let export = self.intent.api.as_ref().filter(|_| job.is_some());
         let export = export.map(|api| format!("the export of {}", api.domain));
         let title = export.as_deref().unwrap_or(source);
-        let occasion = if self.trigger == Trigger::Refresh { Occasion::Refresh } else { Occasion::Look };
+        let occasion = if self.trigger == SyncTrigger::Refresh { Occasion::Refresh } else { Occasion::Look };
         let demanded = self.intent.sha256;
         let (file, ahead) = (None, RefCell::default());
-        let arrival = Arrival { path, file, source, title, occasion, label, demanded, job, sent, ahead };
+        let arrival = IncomingBundle { path, file, source, title, occasion, label, demanded, job, sent, ahead };
         self.world.bring(self.record, &arrival, ours)
     }
 
     /// Repeats an API call until it succeeds or a retry is of no use.
-    pub(super) fn persist<T>(
+    pub(super) fn call_with_retries<T>(
         &mut self,
         ask: Ask,
         doing: &str,
         attempts: &mut Attempts,
-        mut call: impl FnMut(&mut W) -> Asked<T>,
+        mut call: impl FnMut(&mut W) -> CallResult<T>,
     ) -> Result<T, SyncError> {
         loop {
             let trouble = match call(self.world)? {

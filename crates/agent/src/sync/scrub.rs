@@ -13,22 +13,22 @@ use docwharf_base::chain::Chain;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::SitePath;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::seal::{Effort, Proven, SealError, verify_slowly};
-use docwharf_site::index::Entry;
-use crate::store::keeper::Keeper;
-use crate::store::writer::Writer;
-use crate::store::{IMAGE, Store};
+use docwharf_site::seal::{SealOptions, VerifiedBundle, SealError, verify_slowly};
+use docwharf_site::index::IndexEntry;
+use crate::store::operations::StoreOperations;
+use crate::store::writer::StoreWriter;
+use crate::store::{IMAGE, VersionStore};
 
 use super::open;
 
 /// Bytes of content read per second. One core verifies ten times as many, so a scrub takes a tenth of a core.
-const PACE: u64 = 32 << 20;
+const MAX_BYTES_PER_SECOND: u64 = 32 << 20;
 /// Shortest sleep: shorter ones cost more than they spare.
-const REST: Duration = Duration::from_millis(20);
+const MIN_SLEEP: Duration = Duration::from_millis(20);
 
 /// The result of a scrub.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ScrubResult {
     /// The version is undamaged.
     Whole,
     /// The image is undamaged, but the index was not: it has been rebuilt, and the version should be opened again where
@@ -43,12 +43,12 @@ pub enum Verdict {
 /// Verifies a version and records the result: a mark for a damaged one, the time for an undamaged one. An error says
 /// nothing about the version. A result that cannot be recorded counts all the same: a disk that fails often takes no
 /// more writes.
-pub fn scrub(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
+pub fn scrub(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
     let verdict = judge(writer, id)?;
     let kept = match &verdict {
-        Verdict::Whole | Verdict::Mended => writer.clear_suspect(id).and_then(|()| writer.note_proved(id)),
-        Verdict::Damaged(_) => writer.mark_suspect(id),
-        Verdict::Gone => Ok(()),
+        ScrubResult::Whole | ScrubResult::Mended => writer.clear_suspect(id).and_then(|()| writer.note_verified(id)),
+        ScrubResult::Damaged(_) => writer.mark_suspect(id),
+        ScrubResult::Gone => Ok(()),
     };
     if let Err(error) = kept {
         tracing::warn!("{}; version {} is read again sooner than needed", Chain(&error), id.short());
@@ -56,14 +56,14 @@ pub fn scrub(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
     Ok(verdict)
 }
 
-fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
+fn judge(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
     let store = writer.store();
     let path = store.version_dir(id).join(IMAGE);
     let opened = there(store.image(id).and_then(|image| image.metadata().map(|about| (image, about))));
     let (image, about) = match opened {
         Ok(Some(opened)) => opened,
-        Ok(None) => return Ok(Verdict::Gone),
-        Err(error) if is_rot(&error) => return Ok(Verdict::Damaged(format!("its image cannot be opened: {error}"))),
+        Ok(None) => return Ok(ScrubResult::Gone),
+        Err(error) if is_rot(&error) => return Ok(ScrubResult::Damaged(format!("its image cannot be opened: {error}"))),
         Err(error) => return Err(error),
     };
     // Keeps the version from being pruned meanwhile, where files can be locked and no other process has done so.
@@ -71,16 +71,16 @@ fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
     // Drops the file from the page cache, so that it is read from the disk. Pages that are mapped stay.
     let _ = fadvise(&image, 0, None, Advice::DontNeed);
     let proven = verify_slowly(image, &path, &mut pace());
-    let mut whole = Verdict::Whole;
+    let mut whole = ScrubResult::Whole;
     let damage = match proven {
         Ok(proven) if proven.id != id => Some("it holds another content".to_owned()),
         Ok(proven) if fits(store, &proven) => None,
         Ok(_) => {
             // A damaged index is no loss: it can be rebuilt.
             tracing::warn!("the index of version {} does not match its image; it is made again", id.short());
-            let effort = Effort { threads: 1, ..Effort::new(BundleLimits::default()) };
+            let effort = SealOptions { threads: 1, ..SealOptions::new(BundleLimits::default()) };
             open::open(writer, id, &effort, true).map_err(io::Error::other)?;
-            whole = Verdict::Mended;
+            whole = ScrubResult::Mended;
             None
         }
         Err(SealError::Read { source, .. }) if !is_rot(&source) => return Err(source),
@@ -89,18 +89,18 @@ fn judge(writer: &Writer, id: VersionId) -> io::Result<Verdict> {
     // A version that was replaced or pruned meanwhile is not the one that was read.
     let still = there(store.image(id).and_then(|image| image.metadata()))?.is_some_and(|now| is_same(&about, &now));
     Ok(match damage {
-        _ if !still => Verdict::Gone,
-        Some(why) => Verdict::Damaged(why),
+        _ if !still => ScrubResult::Gone,
+        Some(why) => ScrubResult::Damaged(why),
         None => whole,
     })
 }
 
 /// Whether a version's index exists and matches the verified image.
-fn fits(store: &Store, proven: &Proven) -> bool {
+fn fits(store: &VersionStore, proven: &VerifiedBundle) -> bool {
     let Ok(index) = open::index(store, proven.id) else { return false };
-    let tells = |(i, (path, entry)): (usize, &(SitePath, Entry))| {
+    let tells = |(i, (path, entry)): (usize, &(SitePath, IndexEntry))| {
         // Dates are not in the image.
-        let known = Entry { modified: entry.modified, ..index.entry(i) };
+        let known = IndexEntry { modified: entry.modified, ..index.entry(i) };
         index.path(i) == path.as_bytes() && known == *entry
     };
     index.len() == proven.files.len() && proven.files.iter().enumerate().all(tells)
@@ -125,22 +125,22 @@ fn is_same(a: &Metadata, b: &Metadata) -> bool {
 }
 
 /// Sleeps so that reading is no faster than [`PACE`].
-struct Pace {
+struct ReadThrottle {
     began: Instant,
     bytes: u64,
 }
 
 fn pace() -> impl FnMut(u64) {
-    let mut pace = Pace { began: Instant::now(), bytes: 0 };
+    let mut pace = ReadThrottle { began: Instant::now(), bytes: 0 };
     move |bytes| pace.after(bytes)
 }
 
-impl Pace {
+impl ReadThrottle {
     fn after(&mut self, bytes: u64) {
         self.bytes += bytes;
-        let due = Duration::from_millis(self.bytes.saturating_mul(1000) / PACE);
+        let due = Duration::from_millis(self.bytes.saturating_mul(1000) / MAX_BYTES_PER_SECOND);
         let ahead = due.saturating_sub(self.began.elapsed());
-        if ahead >= REST {
+        if ahead >= MIN_SLEEP {
             thread::sleep(ahead);
         }
     }

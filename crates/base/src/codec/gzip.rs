@@ -26,7 +26,7 @@ pub fn trailer(crc: u32, len: u64) -> [u8; TRAILER_BYTES] {
 }
 
 /// Returns the length of the header at the start of `bytes`. A header that is longer than `bytes` gives
-/// [`HeaderFault::Short`].
+/// [`GzipHeaderFault::Short`].
 pub fn header_len(bytes: &[u8]) -> Result<usize, GzipHeaderFault> {
     const FHCRC: u8 = 2;
     const FEXTRA: u8 = 4;

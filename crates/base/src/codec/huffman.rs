@@ -84,7 +84,7 @@ const DISTANCES: [(u16, u8); 30] = [
 ];
 
 /// Fills `table` for the code that `lengths` defines. As in zlib, an incomplete code is allowed only if `single` is set
-/// and it has one code of one bit, or no code at all. Unused codes decode to [`BAD`].
+/// and it has one code of one bit, or no code at all. Unused codes decode to [`INVALID`].
 pub(super) fn build_table(
     table: &mut [u32],
     bits: u32,

@@ -28,7 +28,7 @@ const SMALL_WINDOW_BYTES: usize = MAX_DISTANCE_BYTES + SMALL_OUTPUT_BYTES + MATC
 /// A decoder with a large window. It returns up to 256 KiB at first and 224 KiB at a time from then on.
 pub type Inflate = InflateDecoder<LARGE_WINDOW_BYTES>;
 /// A decoder with a small window, which needs [`SMALL_BYTES`] of memory. It returns up to 64 KiB at first and
-/// [`SMALL_FRESH`] bytes at a time from then on.
+/// [`SMALL_OUTPUT_BYTES`] bytes at a time from then on.
 pub type SmallInflate = InflateDecoder<SMALL_WINDOW_BYTES>;
 /// The memory of a [`SmallInflate`] in bytes.
 pub const SMALL_INFLATE_BYTES: usize = SMALL_WINDOW_BYTES + 4 * (LITLEN_SIZE + DIST_SIZE);

@@ -5,7 +5,7 @@
 //! as failed, with a message that says so. The bundle is complete and on disk before the job is completed.
 
 mod live;
-mod room;
+mod retention;
 mod rows;
 mod subset;
 mod worker;
@@ -24,33 +24,33 @@ use docwharf_base::directory::{Directory, Entry, EntryKind};
 use docwharf_base::{durable, regular};
 use docwharf_base::model::digest::{Digest, hex};
 use docwharf_base::model::units::{count_noun, show_unix};
-use docwharf_site::seal::Effort;
+use docwharf_site::seal::SealOptions;
 
 use super::db::{Database, DatabaseError};
 use super::leftover::set_aside;
 use super::limits::Resource;
 use super::settings::Project;
 use super::shares::{NoShare, Share, Shares};
-use super::source::Watch;
+use super::source::JobContext;
 use super::types::Job as Shown;
 use super::{OriginError, millis, random};
 
-use live::Live;
-pub(super) use room::Keep;
-use rows::{Asked, Job};
+use live::JobProgress;
+pub(super) use retention::BundleRetention;
+use rows::{ExportRequest, JobRow};
 
 /// Folder within the state in which bundles are made.
 const WORK: &str = "work";
 /// Pause before the end of a job that could not be written is written again.
 const AGAIN: Duration = Duration::from_secs(5);
 /// Time that a stop waits for builds and crawls to end.
-const PATIENCE: Duration = Duration::from_secs(3);
+const EXPORT_STOP_TIMEOUT: Duration = Duration::from_secs(3);
 /// Error of a job that was running when the last process ended.
 const ABANDONED: &str = "the origin was stopped while the bundle was made; start another job";
 
 /// The archive of a bundle: an open file, whether or not it still has a name.
 #[derive(Debug)]
-pub(super) struct Archive {
+pub(super) struct BundleFile {
     pub(super) file: Arc<File>,
     pub(super) kind: String,
     pub(super) digest: Digest,
@@ -59,7 +59,7 @@ pub(super) struct Archive {
     pub(super) made: i64,
 }
 
-impl Archive {
+impl BundleFile {
     /// Returns the last component of its link.
     pub(super) fn name(&self) -> String {
         format!("bundle.{}", self.kind)
@@ -68,7 +68,7 @@ impl Archive {
 
 /// Reason why a job is not started.
 #[derive(Debug)]
-pub(super) enum NotStarted {
+pub(super) enum StartJobError {
     /// Too many jobs are waiting: of the organization, or of all.
     Full(NoShare),
     /// The system provides no random bytes for an id.
@@ -79,17 +79,17 @@ pub(super) enum NotStarted {
 
 /// Result of looking up the bundle of a job.
 #[derive(Debug)]
-pub(super) enum Bundle {
+pub(super) enum BundleLookup {
     /// The job does not exist, or was forgotten.
     Unknown,
     /// The job has no bundle, and is in this state.
-    NotThere(String),
+    NotReady(String),
     /// The bundle.
-    There(Archive),
+    Found(BundleFile),
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct JobQueueState {
     /// Whether there may be a job that no worker has taken.
     is_fresh: bool,
     is_closed: bool,
@@ -97,42 +97,42 @@ struct Queue {
 
 /// All export jobs of an origin.
 #[derive(Debug)]
-pub(super) struct Exports {
+pub(super) struct ExportJobs {
     db: Arc<Database>,
     shares: Arc<Shares>,
     /// Projects by id, each with its organization.
     projects: BTreeMap<String, (String, Project)>,
-    effort: Effort,
-    keep: Keep,
+    effort: SealOptions,
+    keep: BundleRetention,
     /// Folder of finished bundles; they are made in `work`.
     bundles: PathBuf,
     work: PathBuf,
-    queue: Mutex<Queue>,
+    queue: Mutex<JobQueueState>,
     wake: Condvar,
     /// Running jobs by id.
-    live: Mutex<HashMap<String, Running>>,
+    live: Mutex<HashMap<String, RunningJob>>,
     is_stopping: AtomicBool,
 }
 
 #[derive(Debug, Clone)]
-struct Running {
-    live: Arc<Live>,
+struct RunningJob {
+    live: Arc<JobProgress>,
     /// Progress and pages that were last reported; they never go back.
     told: (u64, u64),
     since: i64,
-    watch: Arc<Watch>,
+    watch: Arc<JobContext>,
 }
 
-impl Exports {
+impl ExportJobs {
     /// Continues with the jobs in the database. `state` is the folder of the origin's state.
     pub(super) fn open(
         db: Arc<Database>,
         shares: Arc<Shares>,
         projects: BTreeMap<String, (String, Project)>,
-        effort: Effort,
-        keep: Keep,
+        effort: SealOptions,
+        keep: BundleRetention,
         state: &Path,
-    ) -> Result<Exports, OriginError> {
+    ) -> Result<ExportJobs, OriginError> {
         let (bundles, work) = (state.join("bundles"), state.join(WORK));
         let system = |doing| move |source| OriginError::System { doing, source };
         set_aside(&Directory::open(state).map_err(system("open the state"))?, WORK);
@@ -149,8 +149,8 @@ impl Exports {
         }
         let known: BTreeSet<String> = db.read(rows::bundles)?.into_iter().collect();
         remove_unnamed(&bundles, &known).map_err(system("list the bundles"))?;
-        let queue = Mutex::new(Queue { is_fresh: true, is_closed: false });
-        Ok(Exports {
+        let queue = Mutex::new(JobQueueState { is_fresh: true, is_closed: false });
+        Ok(ExportJobs {
             db,
             shares,
             projects,
@@ -170,12 +170,12 @@ impl Exports {
         &self.shares
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, JobQueueState> {
         // No code panics in the middle of a change, so the state is consistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn live(&self) -> MutexGuard<'_, HashMap<String, Running>> {
+    fn live(&self) -> MutexGuard<'_, HashMap<String, RunningJob>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -186,9 +186,9 @@ impl Exports {
         organization: &str,
         version: Option<String>,
         paths: Option<Vec<String>>,
-    ) -> Result<Shown, NotStarted> {
-        let id = format!("se_{}", hex(&random::<8>().map_err(NotStarted::NoId)?));
-        let asked = Asked {
+    ) -> Result<Shown, StartJobError> {
+        let id = format!("se_{}", hex(&random::<8>().map_err(StartJobError::NoId)?));
+        let asked = ExportRequest {
             organization: organization.to_owned(),
             project: project.id.clone(),
             domain: project.domain.to_string(),
@@ -205,8 +205,8 @@ impl Exports {
             rows::insert(transaction, &id, &asked, now)?;
             rows::find(transaction, &id).map(Ok)
         });
-        let job = job.map_err(NotStarted::Database)?.map_err(NotStarted::Full)?;
-        let job = job.ok_or(NotStarted::Database(DatabaseError::Closed))?;
+        let job = job.map_err(StartJobError::Database)?.map_err(StartJobError::Full)?;
+        let job = job.ok_or(StartJobError::Database(DatabaseError::Closed))?;
         self.queue().is_fresh = true;
         self.wake.notify_one();
         Ok(self.shown(job))
@@ -218,7 +218,7 @@ impl Exports {
         Ok(job.filter(|job| job.asked.organization == organization).map(|job| self.shown(job)))
     }
 
-    fn shown(&self, mut job: Job) -> Shown {
+    fn shown(&self, mut job: JobRow) -> Shown {
         if job.status == "running"
             && let Some(running) = self.live().get_mut(&job.id)
         {
@@ -243,15 +243,15 @@ impl Exports {
     }
 
     /// Looks up the bundle of a job, for this organization or, with `None`, for a client that has a link.
-    pub(super) fn bundle(&self, id: &str, organization: Option<&str>) -> Result<Bundle, DatabaseError> {
+    pub(super) fn bundle(&self, id: &str, organization: Option<&str>) -> Result<BundleLookup, DatabaseError> {
         let job = self.db.read(|connection| rows::find(connection, id))?;
         let Some(job) = job.filter(|job| organization.is_none_or(|whose| whose == job.asked.organization)) else {
-            return Ok(Bundle::Unknown);
+            return Ok(BundleLookup::Unknown);
         };
-        let Some(made) = job.made else { return Ok(Bundle::NotThere(job.status)) };
+        let Some(made) = job.made else { return Ok(BundleLookup::NotReady(job.status)) };
         let path = self.bundles.join(rows::file_name(&job.id, &made.kind));
         Ok(match regular::open(&path) {
-            Ok(file) => Bundle::There(Archive {
+            Ok(file) => BundleLookup::Found(BundleFile {
                 file: Arc::new(file),
                 kind: made.kind,
                 digest: made.digest,
@@ -260,7 +260,7 @@ impl Exports {
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 tracing::error!("{} is gone; the job has to be started again", path.display());
-                Bundle::Unknown
+                BundleLookup::Unknown
             }
             // It may be available again in a moment; too many files may be open, for example.
             Err(error) => return Err(DatabaseError::Bundle { path, source: error }),
@@ -280,7 +280,7 @@ impl Exports {
     }
 
     /// Fails if the folders for bundles cannot be read.
-    pub(super) fn look(&self) -> io::Result<()> {
+    pub(super) fn check_folders(&self) -> io::Result<()> {
         std::fs::read_dir(&self.bundles).and(std::fs::read_dir(&self.work)).map(drop)
     }
 
@@ -290,7 +290,7 @@ impl Exports {
     }
 
     /// Waits for the next job, and a share of the workers for its organization; `None` once the queue is closed.
-    fn next(&self) -> Option<(Job, Share)> {
+    fn next(&self) -> Option<(JobRow, Share)> {
         loop {
             let mut queue = self.queue();
             while !queue.is_fresh && !queue.is_closed {
@@ -332,16 +332,16 @@ impl Exports {
     }
 
     /// Records that a job is running; `live` measures its progress.
-    fn running(&self, id: &str, live: Arc<Live>, watch: &Arc<Watch>) {
+    fn running(&self, id: &str, live: Arc<JobProgress>, watch: &Arc<JobContext>) {
         let mut all = self.live();
         let told = all.get(id).map_or((0, 0), |running| running.told);
         let since = millis(SystemTime::now());
-        all.insert(id.to_owned(), Running { live, told, since, watch: Arc::clone(watch) });
+        all.insert(id.to_owned(), RunningJob { live, told, since, watch: Arc::clone(watch) });
     }
 
     /// Records the end of a job: a bundle and its number of pages, or the error. Jobs beyond the limits of what is kept
     /// are deleted.
-    fn finish(&self, id: &str, organization: &str, made: &Result<(rows::Made, u64), String>) {
+    fn finish(&self, id: &str, organization: &str, made: &Result<(rows::CompletedBundle, u64), String>) {
         let reached = self.live().get(id).map_or((0, 0), |running| {
             (running.live.progress().max(running.told.0), running.live.pages().max(running.told.1))
         });
@@ -352,7 +352,7 @@ impl Exports {
                 Err(error) => tracing::error!("cannot write down how job {id} ended: {}", Chain(&error)),
             }
             let queue = self.queue();
-            let wait = |queue: &mut Queue| !queue.is_closed;
+            let wait = |queue: &mut JobQueueState| !queue.is_closed;
             let waited = self.wake.wait_timeout_while(queue, AGAIN, wait).unwrap_or_else(PoisonError::into_inner);
             if waited.0.is_closed {
                 break Vec::new();
@@ -368,7 +368,7 @@ impl Exports {
         &self,
         id: &str,
         organization: &str,
-        made: Result<(rows::Made, u64), String>,
+        made: Result<(rows::CompletedBundle, u64), String>,
         reached: (u64, u64),
     ) -> Result<Vec<String>, DatabaseError> {
         let (keep, now, job, organization) =
@@ -425,7 +425,7 @@ impl Exports {
     }
 
     /// Keeps a job at least until `until`, because a link to its bundle is valid until then.
-    pub(super) fn promise(&self, id: &str, until: SystemTime) -> Result<(), DatabaseError> {
+    pub(super) fn keep_until(&self, id: &str, until: SystemTime) -> Result<(), DatabaseError> {
         if self.keep.young.is_zero() {
             return Ok(());
         }
@@ -445,12 +445,12 @@ impl Exports {
         self.is_stopping.store(true, Ordering::Relaxed);
         self.queue().is_closed = true;
         self.wake.notify_all();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + EXPORT_STOP_TIMEOUT;
         loop {
             let live = self.live();
-            live.values().for_each(|running| running.watch.end());
+            live.values().for_each(|running| running.watch.cancel());
             // Packing cannot be cancelled, and need not be: nothing of it outlives the process.
-            if !live.values().any(|running| matches!(*running.live, Live::Making(_))) || Instant::now() > until {
+            if !live.values().any(|running| matches!(*running.live, JobProgress::Making(_))) || Instant::now() > until {
                 return;
             }
             drop(live);

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::room::Bytes;
+use super::retention::BundleByteLimits;
 use docwharf_base::model::digest::Digest;
 
 /// Maximum number of finished jobs deleted in one transaction, so that none takes long.
-const AT_ONCE: usize = 500;
+const MAX_DELETED_JOBS: usize = 500;
 
 /// Request for an export.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct ExportRequest {
     pub(super) organization: String,
     pub(super) project: String,
     pub(super) domain: String,
@@ -23,7 +23,7 @@ pub(super) struct Asked {
 
 /// The bundle of a completed job.
 #[derive(Debug, Clone)]
-pub(super) struct Made {
+pub(super) struct CompletedBundle {
     /// The kind of archive: `tar.gz`, `zip`, …
     pub(super) kind: String,
     pub(super) digest: Digest,
@@ -32,31 +32,31 @@ pub(super) struct Made {
 
 /// A job as stored in the database. Times are in milliseconds since 1970.
 #[derive(Debug, Clone)]
-pub(super) struct Job {
+pub(super) struct JobRow {
     pub(super) id: String,
-    pub(super) asked: Asked,
+    pub(super) asked: ExportRequest,
     pub(super) status: String,
     pub(super) progress: u64,
     pub(super) pages: u64,
     pub(super) created: i64,
     pub(super) updated: i64,
     pub(super) error: Option<String>,
-    pub(super) made: Option<Made>,
+    pub(super) made: Option<CompletedBundle>,
 }
 
 const COLUMNS: &str = "id, organization, project, domain, version, paths, status, progress, pages, created, updated, error, kind, digest, bytes";
 
-fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
+fn job(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     let paths: Option<String> = row.get("paths")?;
     let made = match (row.get::<_, Option<String>>("kind")?, row.get::<_, Option<[u8; 32]>>("digest")?) {
         (Some(kind), Some(digest)) => {
-            Some(Made { kind, digest: Digest(digest), bytes: row.get::<_, i64>("bytes")?.unsigned_abs() })
+            Some(CompletedBundle { kind, digest: Digest(digest), bytes: row.get::<_, i64>("bytes")?.unsigned_abs() })
         }
         _ => None,
     };
-    Ok(Job {
+    Ok(JobRow {
         id: row.get("id")?,
-        asked: Asked {
+        asked: ExportRequest {
             organization: row.get("organization")?,
             project: row.get("project")?,
             domain: row.get("domain")?,
@@ -75,7 +75,7 @@ fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
 }
 
 /// Returns the job with this id.
-pub(super) fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<Job>> {
+pub(super) fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<JobRow>> {
     connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?"))?.query_row([id], job).optional()
 }
 
@@ -109,7 +109,7 @@ pub(super) fn count(connection: &Connection) -> rusqlite::Result<Vec<(String, u6
 }
 
 /// Inserts a waiting job.
-pub(super) fn insert(transaction: &Transaction<'_>, id: &str, asked: &Asked, now: i64) -> rusqlite::Result<()> {
+pub(super) fn insert(transaction: &Transaction<'_>, id: &str, asked: &ExportRequest, now: i64) -> rusqlite::Result<()> {
     let paths = asked.paths.as_ref().map(|paths| serde_json::Value::from(paths.clone()).to_string());
     transaction
         .prepare_cached(
@@ -128,7 +128,7 @@ pub(super) fn take<T>(
     transaction: &Transaction<'_>,
     now: i64,
     mut turn: impl FnMut(&str) -> Option<T>,
-) -> rusqlite::Result<Option<(Job, T)>> {
+) -> rusqlite::Result<Option<(JobRow, T)>> {
     let next = {
         let mut first = transaction.prepare_cached(&format!(
             "SELECT {COLUMNS} FROM jobs AS j WHERE number IN \
@@ -165,7 +165,7 @@ pub(super) fn promise(transaction: &Transaction<'_>, id: &str, until: i64) -> ru
 pub(super) fn complete(
     transaction: &Transaction<'_>,
     id: &str,
-    made: &Made,
+    made: &CompletedBundle,
     pages: u64,
     now: i64,
 ) -> rusqlite::Result<()> {
@@ -228,7 +228,7 @@ pub(super) fn is_file_name(name: &str) -> bool {
 pub(super) fn forget(
     transaction: &Transaction<'_>,
     keep: usize,
-    most: Bytes,
+    most: BundleByteLimits,
     young: i64,
     now: i64,
 ) -> rusqlite::Result<Vec<String>> {
@@ -256,7 +256,7 @@ pub(super) fn forget(
                 *own += size;
             }
         }
-        old.truncate(AT_ONCE);
+        old.truncate(MAX_DELETED_JOBS);
         old
     };
     for (id, _) in &old {
@@ -278,8 +278,8 @@ mod tests {
         (dir, db)
     }
 
-    fn asked(organization: &str, paths: Option<Vec<String>>) -> Asked {
-        Asked {
+    fn asked(organization: &str, paths: Option<Vec<String>>) -> ExportRequest {
+        ExportRequest {
             organization: organization.to_owned(),
             project: organization.to_owned(),
             domain: format!("{organization}.example"),
@@ -330,8 +330,8 @@ mod tests {
     #[test]
     fn what_is_forgotten_is_old_and_neither_promised_nor_a_projects_last_whole_bundle() {
         let (_dir, db) = database();
-        let made = |bytes| Made { kind: "tar.gz".to_owned(), digest: Digest::of(b"x"), bytes };
-        let all = Bytes { organization: u64::MAX, total: u64::MAX };
+        let made = |bytes| CompletedBundle { kind: "tar.gz".to_owned(), digest: Digest::of(b"x"), bytes };
+        let all = BundleByteLimits { organization: u64::MAX, total: u64::MAX };
         let files = db.write(move |transaction| {
             insert(transaction, "whole", &asked("a", None), 0)?;
             complete(transaction, "whole", &made(10), 1, 100)?;
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!((bytes, stay), ((40, 40), (20, 20)), "the young one and the linked one stay in any case");
         let two = |transaction: &Transaction<'_>| bundle_bytes(transaction, "b", None);
         assert_eq!(db.write(two).unwrap(), (0, 40));
-        let most = Bytes { organization: 15, total: u64::MAX };
+        let most = BundleByteLimits { organization: 15, total: u64::MAX };
         let kept = db.write(move |transaction| {
             transaction.execute_batch("SAVEPOINT x")?;
             let gone = forget(transaction, 9, most, 500, 1000)?;
@@ -362,7 +362,7 @@ mod tests {
             Ok(gone)
         });
         assert_eq!(kept.unwrap(), ["part3.tar.gz"], "beyond so many bytes of one organization");
-        let most = Bytes { organization: u64::MAX, total: 15 };
+        let most = BundleByteLimits { organization: u64::MAX, total: 15 };
         let files = db.write(move |transaction| forget(transaction, 9, most, 500, 1000));
         assert_eq!(files.unwrap(), ["part3.tar.gz"], "beyond so many bytes the oldest that may go");
     }

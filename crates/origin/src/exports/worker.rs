@@ -21,16 +21,16 @@ use docwharf_base::model::units::{count_noun, show_size};
 use crate::settings::Project;
 use crate::source::crawl::{CrawlError, crawl};
 use crate::source::git::{self, GitError};
-use crate::source::{Source, Watch};
+use crate::source::{ProjectSource, JobContext};
 use crate::survey::Survey;
-use docwharf_site::seal::pack::{PackError, Passes, pack_watched};
+use docwharf_site::seal::pack::{PackError, PackProgress, pack_with_progress};
 use docwharf_site::seal::unpack::{UnpackError, unpack};
-use docwharf_site::seal::{Meter, Proven, SealError, verify};
-use docwharf_site::mapping::return_freed;
+use docwharf_site::seal::{SealProgress, VerifiedBundle, SealError, verify};
+use docwharf_site::mapping::return_freed_memory;
 
-use super::Exports;
-use super::live::Live;
-use super::rows::{Job, Made};
+use super::ExportJobs;
+use super::live::JobProgress;
+use super::rows::{JobRow, CompletedBundle};
 use super::subset::{self, SubsetError};
 
 /// Maximum number of attempts to pack a site that changes meanwhile; then the job fails.
@@ -42,7 +42,7 @@ const PIECE: usize = 1 << 20;
 
 /// Reason why a job has no bundle.
 #[derive(Debug, thiserror::Error)]
-enum NotMade {
+enum ExportError {
     #[error(transparent)]
     Look(#[from] BundleReadError),
     #[error(transparent)]
@@ -77,16 +77,16 @@ enum NotMade {
 }
 
 /// Work folder of a job; removed when this value is dropped.
-struct Bench<'a>(&'a Path);
+struct JobFolder<'a>(&'a Path);
 
-impl Drop for Bench<'_> {
+impl Drop for JobFolder<'_> {
     fn drop(&mut self) {
         // If this fails, the next start removes the folder.
         let _ = std::fs::remove_dir_all(self.0);
     }
 }
 
-impl Exports {
+impl ExportJobs {
     /// Runs jobs until the queue is closed.
     pub(in crate) fn work(&self) {
         while let Some((job, place)) = self.next() {
@@ -96,7 +96,7 @@ impl Exports {
             // A panic must not leave this job running for ever. The panic hook logs it. Unfinished files lie in the
             // job's own folder only.
             let made = catch_unwind(AssertUnwindSafe(|| self.make(&job, &watch)));
-            watch.give_back();
+            watch.release_shares();
             let made = made
                 .unwrap_or_else(|_| Err("packing stopped unexpectedly; the log of the origin says where".to_owned()));
             match &made {
@@ -118,40 +118,40 @@ impl Exports {
         }
     }
 
-    fn watch_of(&self, job: &Job) -> Watch {
-        Watch::of(Arc::clone(self.shares()), &job.asked.organization)
+    fn watch_of(&self, job: &JobRow) -> JobContext {
+        JobContext::of(Arc::clone(self.shares()), &job.asked.organization)
     }
 
-    fn make(&self, job: &Job, watch: &Arc<Watch>) -> Result<(Made, u64), String> {
+    fn make(&self, job: &JobRow, watch: &Arc<JobContext>) -> Result<(CompletedBundle, u64), String> {
         let bench = self.work.join(&job.id);
         let made = std::fs::create_dir(&bench).map_err(io_error("make", &bench)).and_then(|()| {
-            let bench = Bench(&bench);
+            let bench = JobFolder(&bench);
             self.make_from(job, bench.0, watch)
         });
         made.map_err(|error| Chain(&error).to_string())
     }
 
-    fn make_from(&self, job: &Job, bench: &Path, watch: &Arc<Watch>) -> Result<(Made, u64), NotMade> {
+    fn make_from(&self, job: &JobRow, bench: &Path, watch: &Arc<JobContext>) -> Result<(CompletedBundle, u64), ExportError> {
         let project = self.project_of(job)?;
         if let Some(why) = self.no_room(&job.asked.organization, 0) {
-            return Err(NotMade::NoRoom(why));
+            return Err(ExportError::NoRoom(why));
         }
         let paths = job.asked.paths.as_deref();
         match &project.source {
-            Source::Directory(path) => self.make_of(job, path, bench, watch),
-            Source::Git(git) => {
-                self.running(&job.id, Arc::new(Live::Making(Arc::clone(watch))), watch);
+            ProjectSource::Directory(path) => self.make_of(job, path, bench, watch),
+            ProjectSource::Git(git) => {
+                self.running(&job.id, Arc::new(JobProgress::Making(Arc::clone(watch))), watch);
                 let space = bench.join("checkout");
                 std::fs::create_dir(&space).map_err(io_error("make", &space))?;
-                let made = behind_others(|| git::make(git, &git.branch, &space, watch))?;
+                let made = run_at_low_priority(|| git::build_site(git, &git.branch, &space, watch))?;
                 let site = self.part_of(&made.site, paths, bench)?;
                 self.pack_once(job, &site, bench, watch, true)
             }
-            Source::Crawl(source) => {
-                self.running(&job.id, Arc::new(Live::Making(Arc::clone(watch))), watch);
+            ProjectSource::Crawl(source) => {
+                self.running(&job.id, Arc::new(JobProgress::Making(Arc::clone(watch))), watch);
                 let site = bench.join("crawled");
                 std::fs::create_dir(&site).map_err(io_error("make", &site))?;
-                let crawled = behind_others(|| crawl(source, paths, &site, watch))?;
+                let crawled = run_at_low_priority(|| crawl(source, paths, &site, watch))?;
                 for warning in &crawled.warnings {
                     tracing::warn!("job {}: {warning}", job.id);
                 }
@@ -162,7 +162,7 @@ impl Exports {
 
     /// Returns the project of a job. A job may have waited while the configuration was changed: the domain may belong
     /// to another organization by now, and exports may be disabled.
-    fn project_of(&self, job: &Job) -> Result<&Project, NotMade> {
+    fn project_of(&self, job: &JobRow) -> Result<&Project, ExportError> {
         let asked = &job.asked;
         let found = self.projects.get(&asked.project);
         let found = found.filter(|(organization, project)| {
@@ -170,28 +170,28 @@ impl Exports {
         });
         match found {
             Some((_, project)) if project.exports => Ok(project),
-            Some(_) => Err(NotMade::NotAllowed(asked.project.clone())),
-            None => Err(NotMade::NoSite { domain: asked.domain.clone(), project: asked.project.clone() }),
+            Some(_) => Err(ExportError::NotAllowed(asked.project.clone())),
+            None => Err(ExportError::NoSite { domain: asked.domain.clone(), project: asked.project.clone() }),
         }
     }
 
     /// Makes the bundle of a folder or an archive. Tries again if the source has changed meanwhile, whatever the error:
     /// a file that is being replaced can be missing, short or half an archive.
-    fn make_of(&self, job: &Job, path: &Path, bench: &Path, watch: &Arc<Watch>) -> Result<(Made, u64), NotMade> {
+    fn make_of(&self, job: &JobRow, path: &Path, bench: &Path, watch: &Arc<JobContext>) -> Result<(CompletedBundle, u64), ExportError> {
         let look = || Survey::of(path, &self.effort.limits);
         for _ in 0..TRIES {
             let before = look();
             let digest = before.as_ref().ok().map(|survey| survey.digest);
-            let made = before.map_err(NotMade::Look).and_then(|_| self.try_once(job, path, bench, watch));
+            let made = before.map_err(ExportError::Look).and_then(|_| self.try_once(job, path, bench, watch));
             let error = match made {
                 Ok(made) => return Ok(made),
                 Err(error) => error,
             };
-            if matches!(error, NotMade::NoRoom(_)) {
+            if matches!(error, ExportError::NoRoom(_)) {
                 return Err(error);
             }
             let same = look().ok().map(|survey| survey.digest) == digest;
-            if same && !matches!(error, NotMade::Pack(PackError::Changed(_))) || watch.is_over() {
+            if same && !matches!(error, ExportError::Pack(PackError::Changed(_))) || watch.is_over() {
                 return Err(error);
             }
             for left in ["part", "unpacked"] {
@@ -199,10 +199,10 @@ impl Exports {
             }
             std::thread::sleep(QUIET);
         }
-        Err(NotMade::Changing(path.to_owned()))
+        Err(ExportError::Changing(path.to_owned()))
     }
 
-    fn try_once(&self, job: &Job, path: &Path, bench: &Path, watch: &Arc<Watch>) -> Result<(Made, u64), NotMade> {
+    fn try_once(&self, job: &JobRow, path: &Path, bench: &Path, watch: &Arc<JobContext>) -> Result<(CompletedBundle, u64), ExportError> {
         let metadata = std::fs::metadata(path).map_err(io_error("look at", path))?;
         let paths = job.asked.paths.as_deref();
         if metadata.is_dir() {
@@ -210,7 +210,7 @@ impl Exports {
             self.pack_once(job, &site, bench, watch, false)
         } else if paths.is_some() {
             let unpacked = bench.join("unpacked");
-            unpack(path, &unpacked, false, &self.effort, &Meter::default())?;
+            unpack(path, &unpacked, false, &self.effort, &SealProgress::default())?;
             let site = self.part_of(&unpacked, paths, bench)?;
             self.pack_once(job, &site, bench, watch, false)
         } else {
@@ -219,7 +219,7 @@ impl Exports {
     }
 
     /// Returns the site itself, or a copy of the requested pages.
-    fn part_of(&self, site: &Path, paths: Option<&[String]>, bench: &Path) -> Result<PathBuf, NotMade> {
+    fn part_of(&self, site: &Path, paths: Option<&[String]>, bench: &Path) -> Result<PathBuf, ExportError> {
         let Some(paths) = paths else { return Ok(site.to_owned()) };
         let part = bench.join("part");
         std::fs::create_dir(&part).map_err(io_error("make", &part))?;
@@ -229,42 +229,42 @@ impl Exports {
 
     fn pack_once(
         &self,
-        job: &Job,
+        job: &JobRow,
         folder: &Path,
         bench: &Path,
-        watch: &Arc<Watch>,
+        watch: &Arc<JobContext>,
         is_made: bool,
-    ) -> Result<(Made, u64), NotMade> {
+    ) -> Result<(CompletedBundle, u64), ExportError> {
         let survey = Survey::of(folder, &self.effort.limits)?;
         if let Some(why) = self.no_room(&job.asked.organization, survey.bytes) {
-            return Err(NotMade::NoRoom(why));
+            return Err(ExportError::NoRoom(why));
         }
         let pages = survey.pages.iter().map(|page| page.position).collect();
-        let live = Arc::new(Live::Folder { pages, bytes: survey.bytes, passes: Passes::default(), is_made });
+        let live = Arc::new(JobProgress::Folder { pages, bytes: survey.bytes, passes: PackProgress::default(), is_made });
         self.running(&job.id, Arc::clone(&live), watch);
-        let unwatched = Passes::default();
-        let passes = if let Live::Folder { passes, .. } = &*live { passes } else { &unwatched };
+        let unwatched = PackProgress::default();
+        let passes = if let JobProgress::Folder { passes, .. } = &*live { passes } else { &unwatched };
         let to = bench.join("bundle.tar.gz");
-        let proven = pack_watched(folder, &to, &self.effort, passes)?;
+        let proven = pack_with_progress(folder, &to, &self.effort, passes)?;
         self.placed(job, folder, &to, &proven)
     }
 
     fn copy(
         &self,
-        job: &Job,
+        job: &JobRow,
         archive: &Path,
         bytes: u64,
         bench: &Path,
-        watch: &Arc<Watch>,
-    ) -> Result<(Made, u64), NotMade> {
+        watch: &Arc<JobContext>,
+    ) -> Result<(CompletedBundle, u64), ExportError> {
         if let Some(why) = self.no_room(&job.asked.organization, bytes) {
-            return Err(NotMade::NoRoom(why));
+            return Err(ExportError::NoRoom(why));
         }
-        let live = Arc::new(Live::Archive { bytes, copied: AtomicU64::new(0), proving: Meter::default() });
+        let live = Arc::new(JobProgress::Archive { bytes, copied: AtomicU64::new(0), proving: SealProgress::default() });
         self.running(&job.id, Arc::clone(&live), watch);
-        let unwatched = (AtomicU64::new(0), Meter::default());
+        let unwatched = (AtomicU64::new(0), SealProgress::default());
         let (copied, meter) = match &*live {
-            Live::Archive { copied, proving, .. } => (copied, proving),
+            JobProgress::Archive { copied, proving, .. } => (copied, proving),
             _ => (&unwatched.0, &unwatched.1),
         };
         let to = bench.join("copy");
@@ -277,7 +277,7 @@ impl Exports {
         self.placed(job, archive, &to, &proven)
     }
 
-    fn copy_bytes(&self, archive: &Path, to: &Path, copied: &AtomicU64) -> Result<(), NotMade> {
+    fn copy_bytes(&self, archive: &Path, to: &Path, copied: &AtomicU64) -> Result<(), ExportError> {
         let mut from = regular::open(archive).map_err(io_error("read", archive))?;
         let mut file = File::create(to).map_err(io_error("write", to))?;
         let mut piece = vec![0; PIECE];
@@ -295,17 +295,17 @@ impl Exports {
         }
     }
 
-    fn placed(&self, job: &Job, from: &Path, made: &Path, proven: &Proven) -> Result<(Made, u64), NotMade> {
-        let (digest, bytes) = proven.archive.ok_or_else(|| NotMade::Changing(from.to_owned()))?;
+    fn placed(&self, job: &JobRow, from: &Path, made: &Path, proven: &VerifiedBundle) -> Result<(CompletedBundle, u64), ExportError> {
+        let (digest, bytes) = proven.archive.ok_or_else(|| ExportError::Changing(from.to_owned()))?;
         let kind = proven.kind.name().to_owned();
         self.place(made, &job.id, &kind).map_err(io_error("put into place", made))?;
-        Ok((Made { kind, digest, bytes }, proven.flavor.pages))
+        Ok((CompletedBundle { kind, digest, bytes }, proven.flavor.pages))
     }
 }
 
 /// Runs work whose cost users decide on a thread of the lowest priority, because this thread could not raise its own
 /// priority again.
-fn behind_others<T: Send, E: Into<NotMade> + Send>(work: impl FnOnce() -> Result<T, E> + Send) -> Result<T, NotMade> {
+fn run_at_low_priority<T: Send, E: Into<ExportError> + Send>(work: impl FnOnce() -> Result<T, E> + Send) -> Result<T, ExportError> {
     let lowered = || {
         priority::lower();
         work()
@@ -315,12 +315,12 @@ fn behind_others<T: Send, E: Into<NotMade> + Send>(work: impl FnOnce() -> Result
         thread.spawn_scoped(scope, lowered).map(ScopedJoinHandle::join)
     });
     // A hostile source may have caused large allocations.
-    return_freed();
+    return_freed_memory();
     // A panic continues in this thread, which reports it.
-    done.map_err(NotMade::Thread)?.unwrap_or_else(|panic| resume_unwind(panic)).map_err(Into::into)
+    done.map_err(ExportError::Thread)?.unwrap_or_else(|panic| resume_unwind(panic)).map_err(Into::into)
 }
 
-fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> NotMade {
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ExportError {
     let path = path.to_owned();
-    move |source| NotMade::Io { doing, path, source }
+    move |source| ExportError::Io { doing, path, source }
 }

@@ -9,31 +9,31 @@ use docwharf_base::chain::Chain;
 use docwharf_base::directory::Directory;
 use docwharf_base::priority;
 use docwharf_base::model::units::count_noun;
-use docwharf_site::seal::{self, Effort, Meter, SealError, Space};
+use docwharf_site::seal::{self, SealOptions, SealProgress, SealError, ImageSpace};
 use docwharf_serve::Site;
-use docwharf_site::diff::pages;
-use docwharf_site::mapping::return_freed;
-use docwharf_site::sealed::Sealed;
+use docwharf_site::diff::count_pages;
+use docwharf_site::mapping::return_freed_memory;
+use docwharf_site::sealed_version::SealedVersion;
 
-use super::super::source::Watch;
+use super::super::source::JobContext;
 use super::super::source::git::{self, GitError};
 use super::deployment::{Author, Commit, told};
-use super::rows::{self, End, Ended, Outcome, STOPPED, Waiting};
-use super::shelf::ShelfError;
-use super::{Inner, Project, links, milliseconds};
+use super::rows::{self, DeploymentEnd, PreviewChange, DeploymentOutcome, STOPPED, QueuedDeployment};
+use super::store::PreviewStoreError;
+use super::{PreviewState, PreviewProject, links, milliseconds};
 
 /// Pause before the end of a deployment that could not be written is written again.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Reason why a deployment failed.
 #[derive(Debug, thiserror::Error)]
-enum NotMade {
+enum PreviewBuildError {
     #[error(transparent)]
     Git(#[from] GitError),
     #[error(transparent)]
     Seal(#[from] SealError),
     #[error(transparent)]
-    Shelf(#[from] ShelfError),
+    Shelf(#[from] PreviewStoreError),
     #[error("the project {0} has no previews here any more")]
     NoProject(String),
     #[error("{STOPPED}")]
@@ -41,15 +41,15 @@ enum NotMade {
 }
 
 /// A version built from a branch.
-struct Made {
-    version: Sealed,
+struct BuiltPreview {
+    version: SealedVersion,
     summary: String,
 }
 
 /// Commit and author of a deployment, known even if it fails later.
-type Origin = Option<(Commit, Option<Author>)>;
+type DeployedCommit = Option<(Commit, Option<Author>)>;
 
-impl Inner {
+impl PreviewState {
     /// Builds waiting deployments until the queue is closed. Users decide what a branch costs, so the thread runs at
     /// the lowest priority.
     pub(super) fn work(&self) {
@@ -66,30 +66,30 @@ impl Inner {
             // Removing branches that are gone first frees disk space and slugs.
             self.sweep_project(&job.project);
             self.build(&job, &watch);
-            return_freed();
+            return_freed_memory();
             self.queue.done(&job);
         }
     }
 
-    fn build(&self, job: &Waiting, watch: &Watch) {
+    fn build(&self, job: &QueuedDeployment, watch: &JobContext) {
         let mut origin = None;
         // A panic must not leave this deployment in progress for ever. The panic hook logs it. Unfinished files lie in
         // the work folder of the deployment only.
         let made = catch_unwind(AssertUnwindSafe(|| self.make(job, watch, &mut origin)));
-        watch.give_back();
+        watch.release_shares();
         let (outcome, summary, version) = match made {
-            Ok(Ok(Made { version, summary })) => (Outcome::Shown(version.id), summary, Some(version)),
+            Ok(Ok(BuiltPreview { version, summary })) => (DeploymentOutcome::Shown(version.id), summary, Some(version)),
             Ok(Err(error)) => {
                 let outcome = match error {
-                    NotMade::Git(GitError::NoBranch { .. }) => Outcome::NoBranch,
-                    _ => Outcome::Failed,
+                    PreviewBuildError::Git(GitError::NoBranch { .. }) => DeploymentOutcome::NoBranch,
+                    _ => DeploymentOutcome::Failed,
                 };
                 let summary = if self.queue.is_closed() { STOPPED.to_owned() } else { Chain(&error).to_string() };
-                (if self.queue.is_closed() { Outcome::Failed } else { outcome }, summary, None)
+                (if self.queue.is_closed() { DeploymentOutcome::Failed } else { outcome }, summary, None)
             }
             Err(_) => {
                 let summary = "the build stopped unexpectedly; the log of the origin says where".to_owned();
-                (Outcome::Failed, summary, None)
+                (DeploymentOutcome::Failed, summary, None)
             }
         };
         if version.is_some() {
@@ -98,31 +98,31 @@ impl Inner {
             tracing::error!("preview {}: {summary}", job.slug);
         }
         let (commit, author) = origin.map_or((None, None), |(commit, author)| (Some(commit), author));
-        self.finish(job, &End { outcome, summary, logs: watch.log(), commit, author }, version);
+        self.finish(job, &DeploymentEnd { outcome, summary, logs: watch.log(), commit, author }, version);
     }
 
     /// Records the result, then serves the new version if there is one.
-    fn finish(&self, job: &Waiting, end: &End, version: Option<Sealed>) {
+    fn finish(&self, job: &QueuedDeployment, end: &DeploymentEnd, version: Option<SealedVersion>) {
         let Some(ended) = self.write_end(job, end) else {
-            if let Outcome::Shown(_) = end.outcome {
-                self.shelf.remove(&job.id);
+            if let DeploymentOutcome::Shown(_) = end.outcome {
+                self.store.remove(&job.id);
             }
             return;
         };
         if let Some(version) = version {
-            self.site_of(job).show(version);
+            self.site_of(job).set_version(version);
         }
         if ended.is_gone {
             self.take_away(&job.slug);
         }
         if let Some(id) = ended.unneeded {
-            self.shelf.remove(&id);
+            self.store.remove(&id);
         }
     }
 
     /// Retries until the result is written or the origin is stopped. In that case the next start finds the unfinished
     /// deployment and marks it as failed.
-    fn write_end(&self, job: &Waiting, end: &End) -> Option<Ended> {
+    fn write_end(&self, job: &QueuedDeployment, end: &DeploymentEnd) -> Option<PreviewChange> {
         loop {
             let (of, what) = (job.clone(), end.clone());
             match self.db.write(move |transaction| rows::end(transaction, &of, &what, milliseconds())) {
@@ -135,52 +135,52 @@ impl Inner {
         }
     }
 
-    fn make(&self, job: &Waiting, watch: &Watch, origin: &mut Origin) -> Result<Made, NotMade> {
-        let project = self.projects.get(&job.project).ok_or_else(|| NotMade::NoProject(job.project.clone()))?;
-        let bench = self.shelf.bench(&job.id)?;
-        let made = git::make(&project.git, &job.branch, &bench.source(), watch)?;
+    fn make(&self, job: &QueuedDeployment, watch: &JobContext, origin: &mut DeployedCommit) -> Result<BuiltPreview, PreviewBuildError> {
+        let project = self.projects.get(&job.project).ok_or_else(|| PreviewBuildError::NoProject(job.project.clone()))?;
+        let bench = self.store.create_workspace(&job.id)?;
+        let made = git::build_site(&project.git, &job.branch, &bench.source(), watch)?;
         *origin = Some(told(made.commit));
         let sealing = self.seal(job, &made.site, &bench.version(), watch)?;
         let before = self.site_of(job).current();
-        let version = self.shelf.keep(&job.id, &bench, sealing, before.as_deref())?;
+        let version = self.store.store_version(&job.id, &bench, sealing, before.as_deref())?;
         // From here on the version is stored, and must be removed if the deployment fails.
-        self.judge(project, &version, watch).map(|summary| Made { version, summary }).inspect_err(|_| {
-            self.shelf.remove(&job.id);
+        self.judge(project, &version, watch).map(|summary| BuiltPreview { version, summary }).inspect_err(|_| {
+            self.store.remove(&job.id);
         })
     }
 
     /// Verifies and seals the site like any folder: links that lead out of it are left out, forbidden content is
     /// refused.
-    fn seal(&self, job: &Waiting, site: &Path, to: &Path, watch: &Watch) -> Result<seal::Sealing, NotMade> {
-        let effort = Effort { durable: true, take: false, ..self.effort };
+    fn seal(&self, job: &QueuedDeployment, site: &Path, to: &Path, watch: &JobContext) -> Result<seal::SealedBundle, PreviewBuildError> {
+        let effort = SealOptions { durable: true, may_move: false, ..self.effort };
         let write = |source| SealError::Write { path: to.to_owned(), source };
-        let space = Space::Dir(Directory::open_unlinked(to).map_err(write)?);
-        let sealing = seal::seal(site, &space, &effort, &Meter::default()).map_err(|error| match error {
+        let space = ImageSpace::Dir(Directory::open_unlinked(to).map_err(write)?);
+        let sealing = seal::seal(site, &space, &effort, &SealProgress::default()).map_err(|error| match error {
             // Users know the branch, not the temporary path.
             SealError::Refused { source, .. } => SealError::Refused { path: job.branch.clone().into(), source },
             other => other,
         })?;
         for warning in &sealing.proven.warnings {
-            watch.say(format!("warning: {warning}"));
+            watch.log_line(format!("warning: {warning}"));
         }
-        if watch.is_over() { Err(NotMade::Stopped) } else { Ok(sealing) }
+        if watch.is_over() { Err(PreviewBuildError::Stopped) } else { Ok(sealing) }
     }
 
     /// Checks the links of a version and returns its summary, such as `42 pages; no broken links`.
-    fn judge(&self, project: &Project, version: &Sealed, watch: &Watch) -> Result<String, NotMade> {
-        if let Some(doubts) = version.doubts() {
-            watch.say(format!("warning: {doubts}"));
+    fn judge(&self, project: &PreviewProject, version: &SealedVersion, watch: &JobContext) -> Result<String, PreviewBuildError> {
+        if let Some(doubts) = version.describe_rule_faults() {
+            watch.log_line(format!("warning: {doubts}"));
         }
         let production = (self.production)(&project.id);
         let links = links::look(version, production.as_deref(), self.effort.threads, &|| watch.is_over());
-        let links = links.ok_or(NotMade::Stopped)?;
-        let summary = format!("{}; {links}", count_noun(pages(version.index()), "page"));
-        watch.say(format!("version {}: {summary}", version.id.short()));
+        let links = links.ok_or(PreviewBuildError::Stopped)?;
+        let summary = format!("{}; {links}", count_noun(count_pages(version.index()), "page"));
+        watch.log_line(format!("version {}: {summary}", version.id.short()));
         Ok(summary)
     }
 
     /// Returns the site of a deployment's preview.
-    fn site_of(&self, job: &Waiting) -> Arc<Site> {
+    fn site_of(&self, job: &QueuedDeployment) -> Arc<Site> {
         self.place_for(&job.project, &job.slug)
     }
 }

@@ -113,8 +113,8 @@ pub struct Deployment {
 }
 
 /// Converts a commit to the types of the API.
-pub(super) fn told(commit: git::Commit) -> (Commit, Option<Author>) {
-    let git::Commit { sha, branch, message, author, added, modified, removed } = commit;
-    let author = author.map(|git::Author { name, email }| Author { name, email });
+pub(super) fn told(commit: git::GitCommit) -> (Commit, Option<Author>) {
+    let git::GitCommit { sha, branch, message, author, added, modified, removed } = commit;
+    let author = author.map(|git::GitAuthor { name, email }| Author { name, email });
     (Commit { sha, branch, message, files_changed: FilesChanged { added, modified, removed } }, author)
 }

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use docwharf_base::chain::OneLine;
 use docwharf_base::model::units::count_noun;
-use docwharf_site::broken::{Beside, Broken, broken, broken_beside};
+use docwharf_site::link_check::{BrokenLinkComparison, BrokenLinks, find_broken_links, compare_broken_links};
 use docwharf_site::lookup::Addresses;
-use docwharf_site::rules::route::Budget;
-use docwharf_site::sealed::Sealed;
+use docwharf_site::rules::route::ComparisonBudget;
+use docwharf_site::sealed_version::SealedVersion;
 
 /// Maximum number of bytes that are compared to look up the links of a preview and of production: seconds at worst.
 const MOST_COMPARED: u64 = 1 << 33;
@@ -17,22 +17,22 @@ const SHOWN: usize = 60;
 /// Describes the links of `site`, compared with `production` if that is known; `None` if `stop` returned true
 /// meanwhile. Both are checked as sites that begin at `/`, wherever they are served.
 pub(super) fn look(
-    site: &Sealed,
-    production: Option<&Sealed>,
+    site: &SealedVersion,
+    production: Option<&SealedVersion>,
     threads: usize,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<String> {
-    let (addresses, budget) = (Addresses::default(), Budget::new(MOST_COMPARED));
+    let (addresses, budget) = (Addresses::default(), ComparisonBudget::new(MOST_COMPARED));
     match production {
         Some(production) => {
-            let beside = broken_beside(site, production, &addresses, threads, &budget, stop)?;
+            let beside = compare_broken_links(site, production, &addresses, threads, &budget, stop)?;
             Some(say(&beside.all, Some(&beside)))
         }
-        None => Some(say(&broken(site, &addresses, threads, &budget, stop)?, None)),
+        None => Some(say(&find_broken_links(site, &addresses, threads, &budget, stop)?, None)),
     }
 }
 
-fn say(all: &Broken, beside: Option<&Beside>) -> String {
+fn say(all: &BrokenLinks, beside: Option<&BrokenLinkComparison>) -> String {
     let mut text = match all.count {
         0 => "no broken links".to_owned(),
         number => count_noun(number, "broken link"),
@@ -73,10 +73,10 @@ fn address(bytes: &[u8], begin: &str) -> String {
 mod tests {
     use super::*;
 
-    fn found(count: u64, examples: &[(&str, &str)]) -> Broken {
+    fn found(count: u64, examples: &[(&str, &str)]) -> BrokenLinks {
         let of = |text: &&str| text.as_bytes().to_vec();
         let examples = examples.iter().map(|(page, target)| (of(page), of(target))).collect();
-        Broken { count, pages: 1, examples, is_cut: false }
+        BrokenLinks { count, pages: 1, examples, is_cut: false }
     }
 
     #[test]
@@ -84,7 +84,7 @@ mod tests {
         let all = found(3, &[("a.html", "/x"), ("a.html", "/y"), ("b.html", "/z")]);
         assert_eq!(say(&found(0, &[]), None), "no broken links");
         assert_eq!(say(&all, None), "3 broken links: /a.html -> /x, /a.html -> /y, /b.html -> /z");
-        let beside = |new| Beside { all: all.clone(), new };
+        let beside = |new| BrokenLinkComparison { all: all.clone(), new };
         let two = beside(Some(found(1, &[("b.html", "/z")])));
         assert_eq!(say(&all, Some(&two)), "3 broken links, 1 of them new against production: /b.html -> /z");
         let none = beside(Some(found(0, &[])));

@@ -23,14 +23,14 @@
 //! all previews there and everything else on that host are one origin, and share what scripts store. On a host of its
 //! own ([`Place::Host`]) every site works, and is isolated from the others.
 
-mod answer;
+mod response;
 mod build;
 mod deployment;
 mod links;
 mod queue;
 mod rows;
-mod shelf;
-mod shown;
+mod store;
+mod sites;
 mod slug;
 
 use std::collections::{BTreeMap, HashMap};
@@ -41,32 +41,32 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use docwharf_base::model::digest::hex;
-use docwharf_site::seal::Effort;
+use docwharf_site::seal::SealOptions;
 use docwharf_serve::Site;
-use docwharf_site::sealed::Sealed;
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::db::{Database, DatabaseError};
 use super::limits::Resource;
 use super::random;
 use super::shares::Shares;
-use super::source::Watch;
+use super::source::JobContext;
 use super::source::git::{self, Git};
-use queue::{Admitted, Queue};
-use rows::Waiting;
-use shelf::Shelf;
+use queue::{EnqueueResult, DeploymentQueue};
+use rows::QueuedDeployment;
+use store::PreviewStore;
 
-pub use answer::answer;
+pub use response::respond_to_preview;
 pub use deployment::{Author, Commit, Deployment, FilesChanged, Status, Trigger};
-pub use shelf::ShelfError;
+pub use store::PreviewStoreError;
 
 /// Time that a stop waits for builds to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PREVIEW_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum length of a branch name in bytes, as file systems and servers accept it.
-const LONGEST_BRANCH: usize = 255;
+const MAX_BRANCH_BYTES: usize = 255;
 
 /// A project that has previews.
 #[derive(Debug, Clone)]
-pub struct Project {
+pub struct PreviewProject {
     /// Its organization.
     pub organization: String,
     /// Its id, as in the API.
@@ -79,41 +79,41 @@ pub struct Project {
 
 /// Where previews are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum PreviewLocation {
     /// Each on its own host, `<slug>.<preview host>`.
     Host,
     /// Each below a path, `<prefix><project>/<slug>/`; the prefix begins and ends with `/`.
     Path(String),
 }
 
-impl Place {
+impl PreviewLocation {
     /// Returns the path at which a preview begins on its host.
     pub fn base_path(&self, project: &str, slug: &str) -> String {
         match self {
-            Place::Host => "/".to_owned(),
-            Place::Path(prefix) => format!("{prefix}{project}/{slug}/"),
+            PreviewLocation::Host => "/".to_owned(),
+            PreviewLocation::Path(prefix) => format!("{prefix}{project}/{slug}/"),
         }
     }
 }
 
 /// Function that returns the version that a project serves in production, as far as this origin knows it.
-pub type Production = Arc<dyn Fn(&str) -> Option<Arc<Sealed>> + Send + Sync>;
+pub type Production = Arc<dyn Fn(&str) -> Option<Arc<SealedVersion>> + Send + Sync>;
 
 /// Settings of previews.
 #[derive(Clone)]
-pub struct Settings {
+pub struct PreviewServiceSettings {
     /// A folder that no other program writes to.
     pub folder: PathBuf,
     /// The projects by id.
-    pub projects: BTreeMap<String, Project>,
+    pub projects: BTreeMap<String, PreviewProject>,
     /// Limits of verifying and sealing.
-    pub effort: Effort,
+    pub effort: SealOptions,
     /// Limits of organizations; their total number of preview builds is the number of build threads.
     pub shares: Arc<Shares>,
     /// Interval at which repositories are asked for their branches.
     pub every: Duration,
     /// Where previews are served.
-    pub place: Place,
+    pub place: PreviewLocation,
     /// Finds the version that the links of a preview are compared with.
     pub production: Production,
 }
@@ -123,7 +123,7 @@ pub struct Settings {
 pub enum PreviewError {
     /// Their folder cannot be used.
     #[error(transparent)]
-    Shelf(#[from] ShelfError),
+    Shelf(#[from] PreviewStoreError),
     /// The database cannot be used.
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -166,46 +166,46 @@ pub struct Started {
 
 /// A preview with its site.
 #[derive(Debug)]
-struct Shown {
+struct PreviewSite {
     project: String,
     site: Arc<Site>,
 }
 
 /// State that all threads share.
-struct Inner {
+struct PreviewState {
     db: Arc<Database>,
-    shelf: Shelf,
-    projects: BTreeMap<String, Project>,
-    effort: Effort,
-    place: Place,
+    store: PreviewStore,
+    projects: BTreeMap<String, PreviewProject>,
+    effort: SealOptions,
+    place: PreviewLocation,
     production: Production,
-    queue: Arc<Queue>,
+    queue: Arc<DeploymentQueue>,
     /// Previews by slug.
-    shown: RwLock<HashMap<String, Shown>>,
+    sites: RwLock<HashMap<String, PreviewSite>>,
     /// Cancels the requests for branches.
-    asking: Watch,
+    asking: JobContext,
 }
 
 /// All previews of an origin. Dropping it closes it.
-pub struct Previews {
-    inner: Arc<Inner>,
+pub struct PreviewService {
+    inner: Arc<PreviewState>,
 }
 
-impl fmt::Debug for Previews {
+impl fmt::Debug for PreviewService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Previews").field("projects", &self.inner.projects.keys()).finish_non_exhaustive()
     }
 }
 
-impl Previews {
+impl PreviewService {
     /// Serves the stored versions and continues with the waiting deployments. Blocks on the disk.
-    pub fn open(db: Arc<Database>, settings: Settings) -> Result<Arc<Previews>, PreviewError> {
-        let Settings { folder, projects, effort, shares, every, place, production } = settings;
-        let shelf = Shelf::open(folder)?;
+    pub fn open(db: Arc<Database>, settings: PreviewServiceSettings) -> Result<Arc<PreviewService>, PreviewError> {
+        let PreviewServiceSettings { folder, projects, effort, shares, every, place, production } = settings;
+        let shelf = PreviewStore::open(folder)?;
         let workers = shares.limits.total.count(Resource::PreviewBuilds);
-        let (queue, shown) = (Arc::new(Queue::new(shares)), RwLock::default());
+        let (queue, shown) = (Arc::new(DeploymentQueue::new(shares)), RwLock::default());
         let inner =
-            Arc::new(Inner { db, shelf, projects, effort, place, production, queue, shown, asking: Watch::default() });
+            Arc::new(PreviewState { db, store: shelf, projects, effort, place, production, queue, sites: shown, asking: JobContext::default() });
         let waiting = inner.db.write(|transaction| rows::resume(transaction, milliseconds()))?;
         inner.show_all()?;
         for job in &waiting {
@@ -213,9 +213,9 @@ impl Previews {
         }
         inner.queue.resume(waiting);
         // From here on an error drops `previews`, which ends the threads that were started.
-        let previews = Arc::new(Previews { inner });
+        let previews = Arc::new(PreviewService { inner });
         for n in 0..workers.max(1) {
-            previews.spawn(format!("preview-{n}"), Inner::work)?;
+            previews.spawn(format!("preview-{n}"), PreviewState::work)?;
         }
         previews.spawn("branches".to_owned(), move |inner| {
             while !inner.queue.sleep(every) {
@@ -225,7 +225,7 @@ impl Previews {
         Ok(previews)
     }
 
-    fn spawn(&self, name: String, work: impl FnOnce(&Inner) + Send + 'static) -> Result<(), PreviewError> {
+    fn spawn(&self, name: String, work: impl FnOnce(&PreviewState) + Send + 'static) -> Result<(), PreviewError> {
         let (inner, inside) = (Arc::clone(&self.inner), self.inner.queue.enter());
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             work(&inner);
@@ -240,13 +240,13 @@ impl Previews {
     pub fn deploy(&self, project: &str, branch: &str) -> Result<Started, DeployError> {
         let inner = &self.inner;
         let project = inner.projects.get(project).ok_or(DeployError::NoProject)?;
-        if branch.len() > LONGEST_BRANCH {
+        if branch.len() > MAX_BRANCH_BYTES {
             return Err(DeployError::Branch("it is longer than 255 bytes"));
         }
         if !git::is_branch_name(branch) {
             return Err(DeployError::Branch("Git allows no branch of that name"));
         }
-        let wanted = Waiting {
+        let wanted = QueuedDeployment {
             id: format!("dp_{}", hex(&random::<8>().map_err(DeployError::NoId)?)),
             organization: project.organization.clone(),
             project: project.id.clone(),
@@ -257,13 +257,13 @@ impl Previews {
             let job = wanted.clone();
             let slug = inner.db.write(move |transaction| rows::queue(transaction, &job, milliseconds()))?;
             inner.place_for(&wanted.project, &slug);
-            Ok(Waiting { slug, ..wanted })
+            Ok(QueuedDeployment { slug, ..wanted })
         });
         match admitted {
-            Admitted::Waits(Waiting { id, slug, .. }) => Ok(Started { status_id: id, slug }),
-            Admitted::Full => Err(DeployError::Full),
-            Admitted::Closed => Err(DeployError::Closed),
-            Admitted::Failed(error) => Err(DeployError::Database(error)),
+            EnqueueResult::Waits(QueuedDeployment { id, slug, .. }) => Ok(Started { status_id: id, slug }),
+            EnqueueResult::Full => Err(DeployError::Full),
+            EnqueueResult::Closed => Err(DeployError::Closed),
+            EnqueueResult::Failed(error) => Err(DeployError::Database(error)),
         }
     }
 
@@ -288,7 +288,7 @@ impl Previews {
     /// deployed again. `None` if there is no such preview, or none of its deployments succeeded; a preview that is
     /// being built for the first time answers 503.
     pub fn site(&self, project: &str, slug: &str) -> Option<Arc<Site>> {
-        let shown = self.inner.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.inner.sites.read().unwrap_or_else(PoisonError::into_inner);
         let site = shown.get(slug).filter(|shown| shown.project == project).map(|shown| Arc::clone(&shown.site))?;
         drop(shown);
         (site.current().is_some() || self.inner.queue.is_busy(slug)).then_some(site)
@@ -297,14 +297,14 @@ impl Previews {
     /// Returns the project and slug of the preview whose host begins with this label.
     pub fn by_host_label(&self, label: &str) -> Option<(String, String)> {
         let slug = label.to_ascii_lowercase();
-        let shown = self.inner.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.inner.sites.read().unwrap_or_else(PoisonError::into_inner);
         let project = shown.get(&slug)?.project.clone();
         Some((project, slug))
     }
 
     /// Returns the number of previews that serve a version.
     pub fn count(&self) -> usize {
-        let shown = self.inner.shown.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.inner.sites.read().unwrap_or_else(PoisonError::into_inner);
         shown.values().filter(|shown| shown.site.current().is_some()).count()
     }
 
@@ -316,12 +316,12 @@ impl Previews {
     /// Cancels the running builds, whose deployments then fail with the message that the origin was stopped, and starts
     /// no more. Waits a few seconds at most.
     pub fn close(&self) {
-        self.inner.asking.end();
-        self.inner.queue.close(PATIENCE);
+        self.inner.asking.cancel();
+        self.inner.queue.close(PREVIEW_STOP_TIMEOUT);
     }
 }
 
-impl Drop for Previews {
+impl Drop for PreviewService {
     fn drop(&mut self) {
         self.close();
     }

@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 
 use super::super::limits::Resource;
 use super::super::shares::{Share, Shares};
-use super::super::source::Watch;
-use super::rows::Waiting;
+use super::super::source::JobContext;
+use super::rows::QueuedDeployment;
 
 /// A deployment that is being built, with its organization's share of the builds.
 #[derive(Debug)]
-struct Building {
-    job: Waiting,
-    watch: Arc<Watch>,
+struct RunningBuild {
+    job: QueuedDeployment,
+    watch: Arc<JobContext>,
     _place: Share,
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    waiting: VecDeque<Waiting>,
-    building: Vec<Building>,
+struct DeploymentQueueState {
+    waiting: VecDeque<QueuedDeployment>,
+    building: Vec<RunningBuild>,
     /// Value of `begun` at the last turn of each organization; one that has had no turn is absent.
     turns: HashMap<String, u64>,
     begun: u64,
@@ -34,18 +34,18 @@ struct Table {
 
 /// Queue of deployments, shared by requests and build threads.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct DeploymentQueue {
     shares: Arc<Shares>,
-    table: Mutex<Table>,
+    table: Mutex<DeploymentQueueState>,
     /// Notified of each change of `table`.
     changed: Condvar,
 }
 
 /// Result of queueing a deployment.
 #[derive(Debug)]
-pub(super) enum Admitted<E> {
+pub(super) enum EnqueueResult<E> {
     /// This deployment waits; it is an earlier one of the branch, or the new one.
-    Waits(Waiting),
+    Waits(QueuedDeployment),
     /// Too many deployments wait.
     Full,
     /// The queue is closed.
@@ -54,15 +54,15 @@ pub(super) enum Admitted<E> {
     Failed(E),
 }
 
-fn same(a: &Waiting, b: &Waiting) -> bool {
+fn same(a: &QueuedDeployment, b: &QueuedDeployment) -> bool {
     a.project == b.project && a.branch == b.branch
 }
 
-impl Table {
+impl DeploymentQueueState {
     /// Returns the position of each organization's first deployment whose branch is not being built, in the order of
     /// their turns: the organization with the fewest builds first; of several, the one whose last turn is longest ago.
     fn next(&self) -> Vec<usize> {
-        let may_begin = |waits: &Waiting| !self.building.iter().any(|building| same(&building.job, waits));
+        let may_begin = |waits: &QueuedDeployment| !self.building.iter().any(|building| same(&building.job, waits));
         let mut first: BTreeMap<&str, usize> = BTreeMap::new();
         for (at, waits) in self.waiting.iter().enumerate().filter(|(_, waits)| may_begin(waits)) {
             first.entry(&waits.organization).or_insert(at);
@@ -75,25 +75,25 @@ impl Table {
     }
 }
 
-impl Queue {
-    pub(super) fn new(shares: Arc<Shares>) -> Queue {
-        Queue { shares, table: Mutex::default(), changed: Condvar::new() }
+impl DeploymentQueue {
+    pub(super) fn new(shares: Arc<Shares>) -> DeploymentQueue {
+        DeploymentQueue { shares, table: Mutex::default(), changed: Condvar::new() }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, DeploymentQueueState> {
         // No code panics in the middle of a change, so the table is consistent.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Queues a deployment, after `write` has made it durable and completed it.
-    pub(super) fn admit<E>(&self, wanted: Waiting, write: impl FnOnce(Waiting) -> Result<Waiting, E>) -> Admitted<E> {
+    pub(super) fn admit<E>(&self, wanted: QueuedDeployment, write: impl FnOnce(QueuedDeployment) -> Result<QueuedDeployment, E>) -> EnqueueResult<E> {
         // The lock is held during the write, so that the order here is the order on disk.
         let mut table = self.table();
         if table.is_closed {
-            return Admitted::Closed;
+            return EnqueueResult::Closed;
         }
         if let Some(waits) = table.waiting.iter().find(|waits| same(waits, &wanted)) {
-            return Admitted::Waits(waits.clone());
+            return EnqueueResult::Waits(waits.clone());
         }
         let own = table.waiting.iter().filter(|waits| waits.organization == wanted.organization).count();
         // An organization with a waiting deployment leaves the last place to those that have none.
@@ -102,20 +102,20 @@ impl Queue {
         let bounds = [limits.organization, limits.total].map(|limits| limits.count(Resource::WaitingJobs));
         if own >= bounds[0] || all >= bounds[1] {
             self.shares.pool(Resource::WaitingJobs).refuse();
-            return Admitted::Full;
+            return EnqueueResult::Full;
         }
         match write(wanted) {
             Ok(written) => {
                 table.waiting.push_back(written.clone());
                 self.changed.notify_all();
-                Admitted::Waits(written)
+                EnqueueResult::Waits(written)
             }
-            Err(error) => Admitted::Failed(error),
+            Err(error) => EnqueueResult::Failed(error),
         }
     }
 
     /// Queues deployments that were waiting when the last process ended.
-    pub(super) fn resume(&self, waiting: Vec<Waiting>) {
+    pub(super) fn resume(&self, waiting: Vec<QueuedDeployment>) {
         self.table().waiting.extend(waiting);
         self.changed.notify_all();
     }
@@ -123,7 +123,7 @@ impl Queue {
     /// Waits for a deployment that may begin; `None` once the queue is closed. Organizations take turns: the many
     /// branches of one delay the single branch of another by at most one build. An organization that is building
     /// already does not get the last free place.
-    pub(super) fn next(&self) -> Option<(Waiting, Arc<Watch>)> {
+    pub(super) fn next(&self) -> Option<(QueuedDeployment, Arc<JobContext>)> {
         let mut table = self.table();
         loop {
             if table.is_closed {
@@ -135,11 +135,11 @@ impl Queue {
             if let Some((at, place)) = found
                 && let Some(job) = table.waiting.remove(at)
             {
-                let watch = Arc::new(Watch::of(Arc::clone(&self.shares), &job.organization));
+                let watch = Arc::new(JobContext::of(Arc::clone(&self.shares), &job.organization));
                 table.begun += 1;
                 let begun = table.begun;
                 table.turns.insert(job.organization.clone(), begun);
-                table.building.push(Building { job: job.clone(), watch: Arc::clone(&watch), _place: place });
+                table.building.push(RunningBuild { job: job.clone(), watch: Arc::clone(&watch), _place: place });
                 return Some((job, watch));
             }
             table = self.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
@@ -147,13 +147,13 @@ impl Queue {
     }
 
     /// Removes a deployment that has ended, after its result has taken effect.
-    pub(super) fn done(&self, job: &Waiting) {
+    pub(super) fn done(&self, job: &QueuedDeployment) {
         self.table().building.retain(|building| building.job.id != job.id);
         self.changed.notify_all();
     }
 
     /// Returns the job state of a deployment that is being built.
-    pub(super) fn watch(&self, id: &str) -> Option<Arc<Watch>> {
+    pub(super) fn watch(&self, id: &str) -> Option<Arc<JobContext>> {
         let table = self.table();
         table.building.iter().find(|building| building.job.id == id).map(|building| Arc::clone(&building.watch))
     }
@@ -194,7 +194,7 @@ impl Queue {
         let mut table = self.table();
         table.is_closed = true;
         for building in &table.building {
-            building.watch.end();
+            building.watch.cancel();
         }
         self.changed.notify_all();
         let deadline = Instant::now() + patience;
@@ -211,7 +211,7 @@ impl Queue {
 
 /// Registration of a thread; ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct Inside(Arc<Queue>);
+pub(super) struct Inside(Arc<DeploymentQueue>);
 
 impl Drop for Inside {
     fn drop(&mut self) {
@@ -225,12 +225,12 @@ mod tests {
     use super::super::super::limits::OriginLimits;
     use super::*;
 
-    fn queue(organizations: usize) -> Queue {
-        Queue::new(Shares::new(OriginLimits::default(), organizations))
+    fn queue(organizations: usize) -> DeploymentQueue {
+        DeploymentQueue::new(Shares::new(OriginLimits::default(), organizations))
     }
 
-    fn job(organization: &str, branch: &str, id: &str) -> Waiting {
-        Waiting {
+    fn job(organization: &str, branch: &str, id: &str) -> QueuedDeployment {
+        QueuedDeployment {
             id: id.to_owned(),
             organization: organization.to_owned(),
             project: organization.to_owned(),
@@ -239,18 +239,18 @@ mod tests {
         }
     }
 
-    fn admit(queue: &Queue, job: Waiting) -> Admitted<()> {
+    fn admit(queue: &DeploymentQueue, job: QueuedDeployment) -> EnqueueResult<()> {
         queue.admit(job, Ok)
     }
 
     #[test]
     fn who_asks_for_a_branch_that_waits_gets_the_one_that_waits() {
         let queue = queue(1);
-        assert!(matches!(admit(&queue, job("o", "b", "1")), Admitted::Waits(job) if job.id == "1"));
-        assert!(matches!(admit(&queue, job("o", "b", "2")), Admitted::Waits(job) if job.id == "1"));
+        assert!(matches!(admit(&queue, job("o", "b", "1")), EnqueueResult::Waits(job) if job.id == "1"));
+        assert!(matches!(admit(&queue, job("o", "b", "2")), EnqueueResult::Waits(job) if job.id == "1"));
         // A deployment that is being built may have read the branch already.
         queue.next().unwrap();
-        assert!(matches!(admit(&queue, job("o", "b", "3")), Admitted::Waits(job) if job.id == "3"));
+        assert!(matches!(admit(&queue, job("o", "b", "3")), EnqueueResult::Waits(job) if job.id == "3"));
     }
 
     #[test]
@@ -287,42 +287,42 @@ mod tests {
     #[test]
     fn one_organization_cannot_fill_the_queue_for_the_others() {
         let of = |resource| (resource == Resource::WaitingJobs).then_some(16);
-        let queue = Queue::new(Shares::new(OriginLimits::of(of, |_| None).unwrap(), 2));
+        let queue = DeploymentQueue::new(Shares::new(OriginLimits::of(of, |_| None).unwrap(), 2));
         for n in 0..16 {
-            assert!(matches!(admit(&queue, job("o", &n.to_string(), &n.to_string())), Admitted::Waits(_)));
+            assert!(matches!(admit(&queue, job("o", &n.to_string(), &n.to_string())), EnqueueResult::Waits(_)));
         }
-        assert!(matches!(admit(&queue, job("o", "x", "x")), Admitted::Full));
+        assert!(matches!(admit(&queue, job("o", "x", "x")), EnqueueResult::Full));
         assert_eq!(queue.shares.pool(Resource::WaitingJobs).refused(), 1);
-        assert!(matches!(admit(&queue, job("p", "x", "x")), Admitted::Waits(_)));
+        assert!(matches!(admit(&queue, job("p", "x", "x")), EnqueueResult::Waits(_)));
         queue.close(Duration::ZERO);
-        assert!(matches!(admit(&queue, job("p", "y", "y")), Admitted::Closed));
+        assert!(matches!(admit(&queue, job("p", "y", "y")), EnqueueResult::Closed));
         assert!(queue.next().is_none());
     }
 
     #[test]
     fn the_last_place_of_all_is_for_who_has_nothing_waiting() {
         let of = |resource| (resource == Resource::WaitingJobs).then_some(3);
-        let queue = Queue::new(Shares::new(OriginLimits::of(|_| None, of).unwrap(), 3));
+        let queue = DeploymentQueue::new(Shares::new(OriginLimits::of(|_| None, of).unwrap(), 3));
         for (whose, id, is_admitted) in
             [("a", "a1", true), ("a", "a2", true), ("a", "a3", false), ("b", "b1", true), ("c", "c1", false)]
         {
             let admitted = admit(&queue, job(whose, id, id));
-            assert_eq!(matches!(admitted, Admitted::Waits(_)), is_admitted, "{id}: {admitted:?}");
-            assert_eq!(matches!(admitted, Admitted::Full), !is_admitted, "{id}: {admitted:?}");
+            assert_eq!(matches!(admitted, EnqueueResult::Waits(_)), is_admitted, "{id}: {admitted:?}");
+            assert_eq!(matches!(admitted, EnqueueResult::Full), !is_admitted, "{id}: {admitted:?}");
         }
         assert_eq!(queue.shares.pool(Resource::WaitingJobs).refused(), 2);
         // A deployment that is being built does not wait any more.
         queue.next().unwrap();
-        assert!(matches!(admit(&queue, job("c", "c1", "c1")), Admitted::Waits(_)));
+        assert!(matches!(admit(&queue, job("c", "c1", "c1")), EnqueueResult::Waits(_)));
     }
 
     #[test]
     fn what_cannot_be_written_down_does_not_wait_and_what_waited_before_a_start_does() {
         let queue = queue(1);
-        assert!(matches!(queue.admit(job("o", "b", "1"), |_| Err(7)), Admitted::Failed(7)));
+        assert!(matches!(queue.admit(job("o", "b", "1"), |_| Err(7)), EnqueueResult::Failed(7)));
         assert!(!queue.is_busy("b"));
-        let written = queue.admit(job("o", "b", "2"), |wanted| Ok::<_, ()>(Waiting { slug: "s".to_owned(), ..wanted }));
-        assert!(matches!(written, Admitted::Waits(job) if job.slug == "s") && queue.is_busy("s"));
+        let written = queue.admit(job("o", "b", "2"), |wanted| Ok::<_, ()>(QueuedDeployment { slug: "s".to_owned(), ..wanted }));
+        assert!(matches!(written, EnqueueResult::Waits(job) if job.slug == "s") && queue.is_busy("s"));
         queue.resume(vec![job("o", "c", "3")]);
         let (first, watch) = queue.next().unwrap();
         assert_eq!((&*first.id, queue.next().unwrap().0.id), ("2", "3".to_owned()));

@@ -17,7 +17,7 @@ pub(super) const STOPPED: &str = "the origin was stopped while it was being buil
 
 /// A preview as stored in the database.
 #[derive(Debug)]
-pub(super) struct Preview {
+pub(super) struct PreviewRow {
     pub(super) project: String,
     pub(super) branch: String,
     pub(super) slug: String,
@@ -27,7 +27,7 @@ pub(super) struct Preview {
 
 /// A waiting deployment.
 #[derive(Debug, Clone)]
-pub(super) struct Waiting {
+pub(super) struct QueuedDeployment {
     pub(super) id: String,
     pub(super) organization: String,
     pub(super) project: String,
@@ -37,7 +37,7 @@ pub(super) struct Waiting {
 
 /// Outcome of a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum DeploymentOutcome {
     /// Its preview serves this version from now on.
     Shown(VersionId),
     /// It failed; its preview serves what it served before.
@@ -48,8 +48,8 @@ pub(super) enum Outcome {
 
 /// Result of a deployment, as it is stored.
 #[derive(Debug, Clone)]
-pub(super) struct End {
-    pub(super) outcome: Outcome,
+pub(super) struct DeploymentEnd {
+    pub(super) outcome: DeploymentOutcome,
     pub(super) summary: String,
     pub(super) logs: Vec<String>,
     pub(super) commit: Option<Commit>,
@@ -58,7 +58,7 @@ pub(super) struct End {
 
 /// Effect of a deployment's end on its preview.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct PreviewChange {
     /// The deployment whose version is not served any more.
     pub(super) unneeded: Option<String>,
     /// Whether the preview itself was removed.
@@ -67,8 +67,8 @@ pub(super) struct Ended {
 
 /// Inserts a deployment, and its preview if that is new. Returns the slug of the preview, with which the caller
 /// completes `wanted`.
-pub(super) fn queue(transaction: &Transaction<'_>, wanted: &Waiting, now: i64) -> rusqlite::Result<String> {
-    let Waiting { id, organization, project, branch, .. } = wanted;
+pub(super) fn queue(transaction: &Transaction<'_>, wanted: &QueuedDeployment, now: i64) -> rusqlite::Result<String> {
+    let QueuedDeployment { id, organization, project, branch, .. } = wanted;
     let known = transaction
         .query_row("SELECT slug FROM previews WHERE project = ?1 AND branch = ?2", [project, branch], |row| row.get(0))
         .optional()?;
@@ -85,8 +85,8 @@ pub(super) fn queue(transaction: &Transaction<'_>, wanted: &Waiting, now: i64) -
 }
 
 /// Inserts a new preview with a slug that no other has.
-fn settle(transaction: &Transaction<'_>, wanted: &Waiting, now: i64) -> rusqlite::Result<String> {
-    let Waiting { organization, project, branch, .. } = wanted;
+fn settle(transaction: &Transaction<'_>, wanted: &QueuedDeployment, now: i64) -> rusqlite::Result<String> {
+    let QueuedDeployment { organization, project, branch, .. } = wanted;
     for slug in slug::candidates(project, branch) {
         let added = transaction.execute(
             "INSERT INTO previews (organization, project, branch, slug, created) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -107,8 +107,8 @@ pub(super) fn begin(transaction: &Transaction<'_>, id: &str) -> rusqlite::Result
 }
 
 /// Records how a deployment has ended, and which version its preview serves.
-pub(super) fn end(transaction: &Transaction<'_>, of: &Waiting, end: &End, now: i64) -> rusqlite::Result<Ended> {
-    let status = if matches!(end.outcome, Outcome::Shown(_)) { Status::Success } else { Status::Failure };
+pub(super) fn end(transaction: &Transaction<'_>, of: &QueuedDeployment, end: &DeploymentEnd, now: i64) -> rusqlite::Result<PreviewChange> {
+    let status = if matches!(end.outcome, DeploymentOutcome::Shown(_)) { Status::Success } else { Status::Failure };
     transaction.execute(
         "UPDATE deployments SET status = ?2, ended = ?3, summary = ?4, logs = ?5, commit_of = ?6, author = ?7
          WHERE id = ?1",
@@ -126,23 +126,23 @@ pub(super) fn end(transaction: &Transaction<'_>, of: &Waiting, end: &End, now: i
     let before: Option<Option<String>> =
         transaction.query_row(find, [&of.project, &of.branch], |row| row.get(0)).optional()?;
     let ended = match end.outcome {
-        Outcome::Failed => Ended::default(),
-        Outcome::Shown(version) => {
+        DeploymentOutcome::Failed => PreviewChange::default(),
+        DeploymentOutcome::Shown(version) => {
             transaction.execute(
                 "UPDATE previews SET version = ?3, deployment = ?4 WHERE project = ?1 AND branch = ?2",
                 params![of.project, of.branch, version.to_string(), of.id],
             )?;
-            Ended { unneeded: before.flatten(), is_gone: false }
+            PreviewChange { unneeded: before.flatten(), is_gone: false }
         }
         // A later deployment of this branch that has not ended checks by itself whether the branch exists.
-        Outcome::NoBranch => {
+        DeploymentOutcome::NoBranch => {
             let removed = transaction.execute(
                 "DELETE FROM previews WHERE project = ?1 AND branch = ?2 AND NOT EXISTS (
                      SELECT 1 FROM deployments WHERE project = ?1 AND branch = ?2 AND ended IS NULL)",
                 [&of.project, &of.branch],
             )?;
             let is_gone = removed > 0;
-            Ended { unneeded: before.flatten().filter(|_| is_gone), is_gone }
+            PreviewChange { unneeded: before.flatten().filter(|_| is_gone), is_gone }
         }
     };
     forget(transaction, &of.project)?;
@@ -171,7 +171,7 @@ pub(super) fn sweep(
     project: &str,
     branches: &BTreeSet<String>,
     seen: i64,
-) -> rusqlite::Result<Vec<Preview>> {
+) -> rusqlite::Result<Vec<PreviewRow>> {
     let mut gone = Vec::new();
     for preview in previews(transaction)?.into_iter().filter(|preview| preview.project == project) {
         if branches.contains(&preview.branch) {
@@ -196,13 +196,13 @@ pub(super) fn has_previews(connection: &Connection, project: &str) -> rusqlite::
 }
 
 /// Returns all previews in the order of their creation.
-pub(super) fn previews(connection: &Connection) -> rusqlite::Result<Vec<Preview>> {
+pub(super) fn previews(connection: &Connection) -> rusqlite::Result<Vec<PreviewRow>> {
     let mut found =
         connection.prepare("SELECT project, branch, slug, version, deployment FROM previews ORDER BY id")?;
     let of = |row: &Row<'_>| {
         let version: Option<String> = row.get("version")?;
         let version = version.and_then(|text| text.parse().ok());
-        Ok(Preview {
+        Ok(PreviewRow {
             project: row.get("project")?,
             branch: row.get("branch")?,
             slug: row.get("slug")?,
@@ -214,7 +214,7 @@ pub(super) fn previews(connection: &Connection) -> rusqlite::Result<Vec<Preview>
 
 /// Marks deployments that were being built when the last process ended as failed. Returns the waiting ones, the oldest
 /// first.
-pub(super) fn resume(transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Vec<Waiting>> {
+pub(super) fn resume(transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Vec<QueuedDeployment>> {
     transaction.execute(
         "UPDATE deployments SET status = 'failure', ended = ?1, summary = ?2 WHERE status = 'in_progress'",
         params![now, STOPPED],
@@ -223,7 +223,7 @@ pub(super) fn resume(transaction: &Transaction<'_>, now: i64) -> rusqlite::Resul
         "SELECT id, organization, project, branch, slug FROM deployments WHERE status = 'queued' ORDER BY created, id",
     )?;
     let of = |row: &Row<'_>| {
-        Ok(Waiting {
+        Ok(QueuedDeployment {
             id: row.get("id")?,
             organization: row.get("organization")?,
             project: row.get("project")?,
@@ -308,13 +308,13 @@ mod tests {
         (dir, db)
     }
 
-    fn waiting(project: &str, branch: &str, id: &str) -> Waiting {
+    fn waiting(project: &str, branch: &str, id: &str) -> QueuedDeployment {
         let text = str::to_owned;
         let slug = String::new();
-        Waiting { id: text(id), organization: text("acme"), project: text(project), branch: text(branch), slug }
+        QueuedDeployment { id: text(id), organization: text("acme"), project: text(project), branch: text(branch), slug }
     }
 
-    fn ends(outcome: Outcome) -> End {
+    fn ends(outcome: DeploymentOutcome) -> DeploymentEnd {
         let commit = Commit {
             sha: "1".to_owned(),
             branch: "main".to_owned(),
@@ -322,7 +322,7 @@ mod tests {
             files_changed: super::super::deployment::FilesChanged::default(),
         };
         let author = Author { name: "a".to_owned(), email: "a@b".to_owned() };
-        End { outcome, summary: "s".to_owned(), logs: vec!["l".to_owned()], commit: Some(commit), author: Some(author) }
+        DeploymentEnd { outcome, summary: "s".to_owned(), logs: vec!["l".to_owned()], commit: Some(commit), author: Some(author) }
     }
 
     fn version(text: &str) -> VersionId {
@@ -335,12 +335,12 @@ mod tests {
         let shown = |id: &str| (false, Some(id.to_owned()));
         // How each deployment ends, which one is not needed any more, whether the preview is gone, and what it serves.
         let steps = [
-            (Outcome::Failed, None, (false, None)),
-            (Outcome::Shown(version("1")), None, shown("d1")),
-            (Outcome::Failed, None, shown("d1")),
-            (Outcome::Shown(version("3")), Some("d1"), shown("d3")),
-            (Outcome::NoBranch, Some("d3"), (true, None)),
-            (Outcome::NoBranch, None, (true, None)),
+            (DeploymentOutcome::Failed, None, (false, None)),
+            (DeploymentOutcome::Shown(version("1")), None, shown("d1")),
+            (DeploymentOutcome::Failed, None, shown("d1")),
+            (DeploymentOutcome::Shown(version("3")), Some("d1"), shown("d3")),
+            (DeploymentOutcome::NoBranch, Some("d3"), (true, None)),
+            (DeploymentOutcome::NoBranch, None, (true, None)),
         ];
         for (n, (outcome, unneeded, (is_gone, shows))) in steps.into_iter().enumerate() {
             let job = waiting("docs", "Main", &format!("d{n}"));
@@ -349,7 +349,7 @@ mod tests {
                 begin(transaction, &job.id)?;
                 end(transaction, &job, &ends(outcome), 2000)
             });
-            assert_eq!(ended.unwrap(), Ended { unneeded: unneeded.map(str::to_owned), is_gone }, "step {n}");
+            assert_eq!(ended.unwrap(), PreviewChange { unneeded: unneeded.map(str::to_owned), is_gone }, "step {n}");
             let all = db.read(previews).unwrap();
             assert_eq!(
                 (all.is_empty(), db.read(|connection| has_previews(connection, "docs")).unwrap()),
@@ -358,7 +358,7 @@ mod tests {
             let found = all.into_iter().next().and_then(|preview| preview.shown).map(|(_, id)| id);
             assert_eq!(found, shows, "step {n}");
             let told = db.read(|connection| deployment(connection, &format!("d{n}"))).unwrap().unwrap();
-            let status = if matches!(outcome, Outcome::Shown(_)) { Status::Success } else { Status::Failure };
+            let status = if matches!(outcome, DeploymentOutcome::Shown(_)) { Status::Success } else { Status::Failure };
             assert_eq!((told.status, told.summary.as_deref(), &*told.logs), (status, Some("s"), &["l".to_owned()][..]));
             assert_eq!(told.ended_at.as_deref(), Some("1970-01-01T00:00:02Z"));
             assert_eq!((told.commit, told.author), (ends(outcome).commit, ends(outcome).author));
@@ -373,13 +373,13 @@ mod tests {
         let ended = db.write(|transaction| {
             let (first, second) = (waiting("docs", "b", "d1"), waiting("docs", "b", "d2"));
             queue(transaction, &first, 1)?;
-            end(transaction, &first, &ends(Outcome::Shown(version("1"))), 2)?;
+            end(transaction, &first, &ends(DeploymentOutcome::Shown(version("1"))), 2)?;
             queue(transaction, &second, 3)?;
             queue(transaction, &waiting("docs", "b", "d3"), 4)?;
-            let meanwhile = end(transaction, &second, &ends(Outcome::NoBranch), 5)?;
+            let meanwhile = end(transaction, &second, &ends(DeploymentOutcome::NoBranch), 5)?;
             Ok((meanwhile, previews(transaction)?.len()))
         });
-        assert_eq!(ended.unwrap(), (Ended { unneeded: None, is_gone: false }, 1));
+        assert_eq!(ended.unwrap(), (PreviewChange { unneeded: None, is_gone: false }, 1));
     }
 
     #[test]
@@ -402,7 +402,7 @@ mod tests {
                 queue(transaction, &waiting("docs", id, id), created)?;
             }
             begin(transaction, "built")?;
-            end(transaction, &waiting("docs", "done", "done"), &ends(Outcome::Shown(version("1"))), 3)?;
+            end(transaction, &waiting("docs", "done", "done"), &ends(DeploymentOutcome::Shown(version("1"))), 3)?;
             resume(transaction, 5000)
         });
         let resumed: Vec<(String, String)> = resumed.unwrap().into_iter().map(|job| (job.id, job.slug)).collect();
@@ -423,15 +423,15 @@ mod tests {
         let kept = db.write(|transaction| {
             let other = waiting("other", "x", "other");
             queue(transaction, &other, 0)?;
-            end(transaction, &other, &ends(Outcome::Failed), 0)?;
+            end(transaction, &other, &ends(DeploymentOutcome::Failed), 0)?;
             for n in 0..104_i64 {
                 let job = waiting("docs", if n == 0 { "shown" } else { "b" }, &format!("d{n:03}"));
                 queue(transaction, &job, n)?;
                 match n {
-                    0 => drop(end(transaction, &job, &ends(Outcome::Shown(version("0"))), n)?),
+                    0 => drop(end(transaction, &job, &ends(DeploymentOutcome::Shown(version("0"))), n)?),
                     // It waits still.
                     1 => {}
-                    _ => drop(end(transaction, &job, &ends(Outcome::Failed), n)?),
+                    _ => drop(end(transaction, &job, &ends(DeploymentOutcome::Failed), n)?),
                 }
             }
             let mut rows = transaction.prepare("SELECT id FROM deployments ORDER BY id")?;

@@ -3,7 +3,7 @@
 use docwharf_base::model::digest::Digest;
 
 /// Maximum length of a label of a host name, in bytes (RFC 1035, 2.3.4).
-const LONGEST: usize = 63;
+const MAX_LABEL_BYTES: usize = 63;
 /// Numbers of hex digits that tell apart branches with similar names, tried in this order.
 const DIGITS: [usize; 4] = [6, 12, 24, 40];
 
@@ -13,10 +13,10 @@ pub(super) fn candidates(project: &str, branch: &str) -> impl Iterator<Item = St
     let plain = plain(branch);
     // A branch name contains no NUL, so the digest's input is unambiguous.
     let digest = Digest::of(format!("{project}\0{branch}").as_bytes()).hex();
-    let first = cut(&plain, LONGEST).to_owned();
+    let first = cut(&plain, MAX_LABEL_BYTES).to_owned();
     let more = DIGITS.map(|n| {
         let digits = &digest[..n];
-        match cut(&plain, LONGEST - 1 - n) {
+        match cut(&plain, MAX_LABEL_BYTES - 1 - n) {
             "" => format!("branch-{digits}"),
             begin => format!("{begin}-{digits}"),
         }
@@ -70,7 +70,7 @@ mod tests {
             let all = of(branch);
             assert!(all.len() >= DIGITS.len(), "{branch}");
             for label in all {
-                assert!((1..=LONGEST).contains(&label.len()), "{label}");
+                assert!((1..=MAX_LABEL_BYTES).contains(&label.len()), "{label}");
                 assert!(label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'), "{label}");
                 assert!(!label.starts_with('-') && !label.ends_with('-'), "{label}");
             }

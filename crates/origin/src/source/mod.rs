@@ -20,7 +20,7 @@ const LINES: usize = 2000;
 
 /// The source of a project's pages.
 #[derive(Debug, Clone)]
-pub enum Source {
+pub enum ProjectSource {
     /// A folder, or an archive that is verified and handed out unchanged.
     Directory(PathBuf),
     /// A branch of a repository, checked out or built.
@@ -32,7 +32,7 @@ pub enum Source {
 /// State that a running job shares with the threads that wait for it: page counts, log, cancellation, and the shares of
 /// limited resources that it holds.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct JobContext {
     pages: AtomicU64,
     /// Number of pages known so far; 0 while it is unknown.
     known: AtomicU64,
@@ -50,16 +50,16 @@ struct HeldShares {
     each: Mutex<HashMap<Resource, Share>>,
 }
 
-impl Watch {
+impl JobContext {
     /// Creates the state of a job that counts against the limits of an organization.
-    pub fn of(shares: Arc<Shares>, organization: &str) -> Watch {
+    pub fn of(shares: Arc<Shares>, organization: &str) -> JobContext {
         let held = HeldShares { shares, organization: organization.to_owned(), each: Mutex::default() };
-        Watch { held: Some(held), ..Watch::default() }
+        JobContext { held: Some(held), ..JobContext::default() }
     }
 
     /// Sets the amount of a resource that the job holds now. Fails if its organization, or all organizations together,
     /// would exceed their limit; the job must then end.
-    pub fn hold(&self, resource: Resource, amount: u64) -> Result<(), NoShare> {
+    pub fn hold_share(&self, resource: Resource, amount: u64) -> Result<(), NoShare> {
         let Some(held) = &self.held else { return Ok(()) };
         let mut each = held.each.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(share) = each.get_mut(&resource) {
@@ -70,19 +70,19 @@ impl Watch {
     }
 
     /// Returns all shares when the job has ended, even if other threads still hold this object.
-    pub fn give_back(&self) {
+    pub fn release_shares(&self) {
         if let Some(held) = &self.held {
             held.each.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
 
     /// Counts one more finished page.
-    pub fn page(&self) {
+    pub fn count_page(&self) {
         self.pages.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Sets the number of pages known so far, finished or still to come.
-    pub fn expect(&self, pages: u64) {
+    pub fn set_known_pages(&self, pages: u64) {
         self.known.store(pages, Ordering::Relaxed);
     }
 
@@ -92,7 +92,7 @@ impl Watch {
     }
 
     /// Requests the cancellation of the job.
-    pub fn end(&self) {
+    pub fn cancel(&self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
@@ -102,7 +102,7 @@ impl Watch {
     }
 
     /// Appends a line to the log of the job.
-    pub fn say(&self, line: impl Into<String>) {
+    pub fn log_line(&self, line: impl Into<String>) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if log.len() >= LINES {
             log.remove(LINES / 2);
@@ -125,14 +125,14 @@ mod tests {
     fn work_of_an_organization_shares_its_bounds_and_gives_back_what_it_took() {
         let of = |resource| (resource == Resource::CrawlAddresses).then_some(10);
         let shares = Shares::new(OriginLimits::of(of, |_| None).unwrap(), 2);
-        let [one, two] = [(); 2].map(|()| Watch::of(Arc::clone(&shares), "a"));
-        one.hold(Resource::CrawlAddresses, 4).unwrap();
-        one.hold(Resource::CrawlAddresses, 7).unwrap();
-        two.hold(Resource::CrawlAddresses, 3).unwrap();
-        assert_eq!(two.hold(Resource::CrawlAddresses, 4), Err(NoShare::Organization));
-        Watch::of(Arc::clone(&shares), "b").hold(Resource::CrawlAddresses, 10).unwrap();
-        one.give_back();
-        two.hold(Resource::CrawlAddresses, 10).unwrap();
-        assert!(Watch::default().hold(Resource::CrawlAddresses, u64::MAX).is_ok(), "nobody shares anything");
+        let [one, two] = [(); 2].map(|()| JobContext::of(Arc::clone(&shares), "a"));
+        one.hold_share(Resource::CrawlAddresses, 4).unwrap();
+        one.hold_share(Resource::CrawlAddresses, 7).unwrap();
+        two.hold_share(Resource::CrawlAddresses, 3).unwrap();
+        assert_eq!(two.hold_share(Resource::CrawlAddresses, 4), Err(NoShare::Organization));
+        JobContext::of(Arc::clone(&shares), "b").hold_share(Resource::CrawlAddresses, 10).unwrap();
+        one.release_shares();
+        two.hold_share(Resource::CrawlAddresses, 10).unwrap();
+        assert!(JobContext::default().hold_share(Resource::CrawlAddresses, u64::MAX).is_ok(), "nobody shares anything");
     }
 }

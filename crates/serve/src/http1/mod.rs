@@ -23,9 +23,9 @@ use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::Site;
-use super::answer::told;
+use super::service::respond;
 use super::connection::{HEAD_TIMEOUT, WaitReason};
-use super::memo::{self, Shape, State};
+use super::response_cache::{self, HeadFormat, SiteState};
 use super::peer::Peer;
 use super::header_pool;
 use super::turn::{RESPONSE_COST, UNCACHED_RESPONSE_COST, TurnBudget, end_turn};
@@ -221,9 +221,9 @@ impl Http1Connection {
 
     /// Answers from the cache; false if the response is not cached.
     fn respond_from_cache(&mut self, head: &PlainRequestHead<'_>) -> bool {
-        let (Some(question), Some(state)) = (&head.cache_key, State::of(&self.site)) else { return false };
+        let (Some(question), Some(state)) = (&head.cache_key, SiteState::of(&self.site)) else { return false };
         let out = &mut self.out.head;
-        let Some((status, body)) = memo::recall(&self.site, state, question, Shape::Lines, out) else { return false };
+        let Some((status, body)) = response_cache::find_cached(&self.site, state, question, HeadFormat::Lines, out) else { return false };
         self.site.count(status);
         self.is_last |= head.closes;
         response_head::write_end(self.is_last, out);
@@ -233,12 +233,12 @@ impl Http1Connection {
 
     /// Answers a request that is not cached, and caches the response if possible.
     fn respond(&mut self, head: &PlainRequestHead<'_>, mut request: Request<()>) {
-        let state = State::of(&self.site);
+        let state = SiteState::of(&self.site);
         let begun = self.site.log().map(|_| Instant::now());
-        if self.site.looks_at_peers() {
+        if self.site.depends_on_client() {
             request.extensions_mut().insert(self.peer);
         }
-        let response = told(&self.site, &request, begun);
+        let response = respond(&self.site, &request, begun);
         header_pool::recycle_header_map(std::mem::take(request.headers_mut()));
         let (parts, body) = response.into_parts();
         let closes = parts.headers.get(CONNECTION).is_some_and(|value| value == "close");
@@ -246,7 +246,7 @@ impl Http1Connection {
         let before = out.len();
         response_head::write_head(parts.status, &parts.headers, body.len(), out);
         if let (Some(state), Some(question), Some(again), false) = (state, &head.cache_key, body.again(), closes) {
-            memo::remember(state, question, Shape::Lines, parts.status, &out[before..], again.clone());
+            response_cache::store(state, question, HeadFormat::Lines, parts.status, &out[before..], again.clone());
         }
         header_pool::recycle_header_map(parts.headers);
         self.is_last |= head.closes || closes;
@@ -284,7 +284,7 @@ mod tests {
 
     use super::send_buffer::GATHER_BYTES;
     use super::*;
-    use crate::Settings;
+    use crate::SiteSettings;
 
     /// A peer that has sent everything it sends, and records what is written to it.
     struct Pipelined<'a> {
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn short_answers_to_requests_that_came_together_are_written_together() {
         let peer = Peer { address: ([127, 0, 0, 1], 1).into(), is_encrypted: false };
-        let mut plain = Http1Connection::new(Site::new(Settings::default()), peer, Arc::default());
+        let mut plain = Http1Connection::new(Site::new(SiteSettings::default()), peer, Arc::default());
         let requests = ["HEAD / HTTP/1.1\r\nHost: x\r\n\r\n"; 1000].concat();
         // A request that is not plain goes to hyper, after all responses to the requests before it.
         let other = "BREW / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_connection_ends_when_its_client_says_so_also_behind_an_answer_that_was_given_before() {
-        let site = Site::new(Settings::default());
+        let site = Site::new(SiteSettings::default());
         let plain = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
         let last = "GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         let missing = "HTTP/1.1 503 ";
@@ -404,7 +404,7 @@ mod tests {
 
     #[test]
     fn what_is_no_whole_plain_request_goes_on_with_every_byte_of_it() {
-        let site = Site::new(Settings::default());
+        let site = Site::new(SiteSettings::default());
         let plain = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
         for (before, rest) in [
             (0, "GET /a HTTP/1.1\r\nHost"),

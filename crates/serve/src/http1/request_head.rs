@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use httparse::{Header, ParserConfig, Request, Status};
 
-use crate::memo::{Question, put};
+use crate::response_cache::{CacheKey, set_key_part};
 
 /// The largest number of header fields; a request with more goes to hyper, which has a limit of its own.
 const MAX_FIELDS: usize = 64;
@@ -38,7 +38,7 @@ pub struct PlainRequestHead<'a> {
     /// Whether the client requests the end of the connection (`Connection: close`).
     pub closes: bool,
     /// The cache key of the response; `None` if the response depends on more than the key holds.
-    pub(super) cache_key: Option<Question<'a>>,
+    pub(super) cache_key: Option<CacheKey<'a>>,
 }
 
 /// Parses the first request head in `bytes`.
@@ -75,7 +75,7 @@ pub fn for_each_field<'a>(bytes: &'a [u8], mut take: impl FnMut(&'a str, &'a [u8
 
 /// Checks that the header fields leave the request plain, and sets its cache key.
 fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -> bool {
-    let mut question = Question { is_head: !head.wants_body, target: head.target, ..Question::default() };
+    let mut question = CacheKey { is_head: !head.wants_body, target: head.target, ..CacheKey::default() };
     let (mut hosts, mut is_whole) = (0, true);
     for field in fields {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
@@ -84,9 +84,9 @@ fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -
                 hosts += 1;
                 is_whole &= is_plain_host(field.value);
             }
-            15 if is("accept-encoding") => is_whole &= put(&mut question.encodings, field.value),
-            6 if is("accept") => is_whole &= put(&mut question.types, field.value),
-            13 if is("if-none-match") => is_whole &= put(&mut question.tags, field.value),
+            15 if is("accept-encoding") => is_whole &= set_key_part(&mut question.encodings, field.value),
+            6 if is("accept") => is_whole &= set_key_part(&mut question.types, field.value),
+            13 if is("if-none-match") => is_whole &= set_key_part(&mut question.tags, field.value),
             10 if is("connection") => match field.value {
                 value if value.eq_ignore_ascii_case(b"keep-alive") => {}
                 value if value.eq_ignore_ascii_case(b"close") => head.closes = true,
@@ -130,7 +130,7 @@ mod tests {
         let text = "GET /a?b HTTP/1.1\r\nHost: x:80\r\nAccept-Encoding: gzip\r\nConnection: Close\r\n\r\nGET";
         let HeadOutcome::Plain(head) = looked(text) else { panic!("it is plain") };
         assert_eq!((head.bytes.len(), head.target, head.wants_body, head.closes), (text.len() - 3, "/a?b", true, true));
-        assert_eq!(head.cache_key, Some(Question { target: "/a?b", encodings: b"gzip", ..Question::default() }));
+        assert_eq!(head.cache_key, Some(CacheKey { target: "/a?b", encodings: b"gzip", ..CacheKey::default() }));
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
                     if-none-match: \"a\", \"b\"\r\nCookie: c\r\nAccepts: d\r\nconnection: Keep-Alive\r\n\r\n";
         let HeadOutcome::Plain(head) = looked(text) else { panic!("it is plain") };
         let question =
-            Question { is_head: true, target: "/a?b", encodings: b"br", types: b"text/html", tags: b"\"a\", \"b\"" };
+            CacheKey { is_head: true, target: "/a?b", encodings: b"br", types: b"text/html", tags: b"\"a\", \"b\"" };
         assert_eq!(head.cache_key, Some(question));
         assert!(!head.closes && !head.wants_body);
         let mut fields = Vec::new();

@@ -10,7 +10,7 @@ use bytes::Buf;
 use http_body::Body as _;
 
 use super::super::lazy_stream::SendFile;
-use super::super::tally::{Piece, Told};
+use super::super::logged_body::{LoggedChunk, LoggedBody};
 use super::super::turn::{TurnBudget, end_turn};
 
 /// The largest body in bytes that is copied behind its head: cheaper than passing two buffers to the kernel.
@@ -27,12 +27,12 @@ thread_local! {
 /// The bytes that the peer has not accepted yet.
 #[derive(Default)]
 pub(super) struct Http1SendBuffer {
-    /// Response heads with short bodies. Call [`Outgoing::open`] before a response is added.
+    /// Response heads with short bodies. Call [`Outgoing::take_buffer`] before a response is added.
     pub(super) head: Vec<u8>,
     /// The number of bytes of `head` that the peer has accepted.
     at: usize,
-    piece: Option<Piece>,
-    body: Option<Told>,
+    piece: Option<LoggedChunk>,
+    body: Option<LoggedBody>,
 }
 
 /// Sends a head and a piece that lies in a file.
@@ -40,10 +40,10 @@ fn send_from_file<S: SendFile>(
     stream: Pin<&mut S>,
     context: &mut Context<'_>,
     head: &[u8],
-    piece: &Piece,
+    piece: &LoggedChunk,
 ) -> Poll<io::Result<usize>> {
     match piece.lies() {
-        Some(lies) => stream.poll_send_file(context, head, lies.file(), lies.at, piece.remaining()),
+        Some(lies) => stream.poll_send_file(context, head, lies.file(), lies.offset, piece.remaining()),
         None => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
     }
 }
@@ -63,7 +63,7 @@ impl Http1SendBuffer {
     }
 
     /// Adds the body of the head that was added last.
-    pub(super) fn set_body(&mut self, piece: Option<Piece>, body: Option<Told>) {
+    pub(super) fn set_body(&mut self, piece: Option<LoggedChunk>, body: Option<LoggedBody>) {
         (self.piece, self.body) = (piece, body);
         self.copy_short_body();
     }
@@ -75,7 +75,7 @@ impl Http1SendBuffer {
 
     /// Copies a short piece of the body behind its head; returns whether there was one.
     fn copy_short_body(&mut self) -> bool {
-        let is_short = |piece: &mut Piece| piece.remaining() <= MAX_COPIED_BODY_BYTES;
+        let is_short = |piece: &mut LoggedChunk| piece.remaining() <= MAX_COPIED_BODY_BYTES;
         if self.at == self.head.len() || self.head.len() > super::READ_BUFFER_BYTES {
             return false;
         }
@@ -195,8 +195,8 @@ mod tests {
 
     use super::*;
     use docwharf_base::codec::deflate::Deflater;
-    use crate::body::{Body, Chunk, Wanted};
-    use docwharf_site::room::Room;
+    use crate::body::{ResponseBody, BodyChunk, BodySegment};
+    use docwharf_site::memfd_arena::MemfdArena;
 
     /// A stream that sends `willing` bytes from a file and then refuses to.
     struct Moody {
@@ -249,13 +249,13 @@ mod tests {
     #[test]
     fn what_the_kernel_does_not_send_from_a_file_is_written_as_all_else_is() {
         let content: Vec<u8> = (0..300_000u32).map(|n| (n >> 6) as u8).collect();
-        let room = Room::new(1 << 20).unwrap();
+        let room = MemfdArena::new(1 << 20).unwrap();
         for willing in [0, 1, 100_000, 300_000] {
-            let (bytes, lies) = room.put(&content).unwrap();
+            let (bytes, lies) = room.store(&content).unwrap();
             let mut out = Http1SendBuffer::default();
             out.take_buffer();
             out.head.extend_from_slice(b"head\r\n\r\n");
-            out.set_body(Some(Chunk::lying(bytes, Some(lies)).into()), None);
+            out.set_body(Some(BodyChunk::with_file_location(bytes, Some(lies)).into()), None);
             let mut stream = Moody { willing, taken: Vec::new() };
             let mut budget = TurnBudget::new();
             let mut send = || out.send(&mut stream, &mut Context::from_waker(Waker::noop()), &mut budget);
@@ -294,7 +294,7 @@ mod tests {
             let mut out = Http1SendBuffer::default();
             out.take_buffer();
             out.head.resize(head, b'h');
-            out.set_body(Some(Chunk::from(Bytes::from(vec![b'b'; body])).into()), None);
+            out.set_body(Some(BodyChunk::from(Bytes::from(vec![b'b'; body])).into()), None);
             assert_eq!((out.takes_more(), out.head.len()), (takes_more, head + joined), "{head} and {body}");
             let expected = [vec![b'h'; head], vec![b'b'; body]].concat();
             assert!(matches!(sent(&mut out, 0), (Ok(()), all) if all == expected), "{head} and {body}");
@@ -308,7 +308,7 @@ mod tests {
         let mut coded = Vec::new();
         Deflater::new(1).encode_all(&content, &mut coded);
         for (there, is_good) in [(coded.len(), true), (coded.len() / 2, false), (0, false)] {
-            let body = Body::inflating(Bytes::copy_from_slice(&coded[..there]), [Wanted::Made(0, 100_000)]);
+            let body = ResponseBody::inflating(Bytes::copy_from_slice(&coded[..there]), [BodySegment::Inflated(0, 100_000)]);
             let mut out = Http1SendBuffer::default();
             out.take_buffer();
             out.head.extend_from_slice(b"head\r\n\r\n");

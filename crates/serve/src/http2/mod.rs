@@ -8,7 +8,7 @@
 //! handler.
 //!
 //! The memory that a peer can make the connection hold is limited: one read of input; a partial field block; a dynamic
-//! table of 4 KiB; [`MOST_STREAMS`] pending responses, which refer to the mapped image except for a few that are being
+//! table of 4 KiB; [`MAX_STREAMS`] pending responses, which refer to the mapped image except for a few that are being
 //! inflated; and queued heads and replies, because no more input is handled while much is queued. Useless work is
 //! limited by [`budget`] and [`uploads`], and the time for which a peer can make the connection wait by [`deadlines`].
 
@@ -36,7 +36,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Site;
 use super::connection::{LAST_REQUEST_TIMEOUT, PREFACE};
 use super::peer::Peer;
-use super::tally::Told;
+use super::logged_body::LoggedBody;
 use super::turn::{TurnBudget, end_turn};
 
 use abuse_counters::AbuseCounters;
@@ -88,7 +88,7 @@ pub struct Http2Connection {
     /// Responses that are not available yet; only while replaced versions are opened after a start.
     deferred: Vec<DeferredResponse>,
     send_buffer: SendBuffer,
-    /// Whether a response head was sent: the first one starts with [`hpack::encode::NOTHING_KEPT`].
+    /// Whether a response head was sent: the first one starts with [`hpack::encode::TABLE_SIZE_ZERO`].
     has_sent_head: bool,
     abuse_counters: AbuseCounters,
     turn: TurnBudget,
@@ -112,7 +112,7 @@ struct DeferredResponse {
     is_request_open: bool,
     /// The total of the WINDOW_UPDATE frames that came for the stream meanwhile, in bytes.
     widened: u32,
-    response: Pin<Box<dyn Future<Output = Response<Told>> + Send>>,
+    response: Pin<Box<dyn Future<Output = Response<LoggedBody>> + Send>>,
 }
 
 /// A field block that continues in the next frame.
@@ -420,13 +420,13 @@ mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
     use super::*;
-    use crate::Settings;
-    use crate::body::Body;
+    use crate::SiteSettings;
+    use crate::body::ResponseBody;
 
     /// A connection to an empty site on which nothing has been read.
     fn fresh() -> Http2Connection {
         let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
-        Http2Connection::new(Site::new(Settings::default()), peer, Arc::default())
+        Http2Connection::new(Site::new(SiteSettings::default()), peer, Arc::default())
     }
 
     /// A connection to an empty site whose peer has sent the preface and SETTINGS.
@@ -473,7 +473,7 @@ mod tests {
         let mut two = begun();
         // A request whose response waits for a version to be opened.
         two.newest_stream = 1;
-        let answer = Box::pin(std::future::ready(Response::new(Told::from(Body::full(vec![0; LEN])))));
+        let answer = Box::pin(std::future::ready(Response::new(LoggedBody::from(ResponseBody::full(vec![0; LEN])))));
         two.deferred.push(DeferredResponse { stream: 1, is_request_open: false, widened: 0, response: answer });
         let wider = (1u32 << 20).to_be_bytes();
         two.receive(&[frame(frame::WINDOW_UPDATE, 0, 0, &wider), frame(frame::WINDOW_UPDATE, 0, 1, &wider)].concat());
@@ -499,7 +499,7 @@ mod tests {
                         let answer = Box::pin(std::future::pending());
                         two.deferred.push(DeferredResponse { stream: id, is_request_open: false, widened: 0, response: answer });
                     } else {
-                        two.streams.begin(id, None, Some(Body::full("x").into()), false);
+                        two.streams.begin(id, None, Some(ResponseBody::full("x").into()), false);
                     }
                 }
                 two.receive(&request(2 * MAX_STREAMS as u32 + 1));

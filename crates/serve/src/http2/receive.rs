@@ -358,7 +358,7 @@ mod tests {
     use super::super::hpack::encode;
     use super::super::tests::{begun, faults, frame, replies, request};
     use super::*;
-    use crate::body::Body;
+    use crate::body::ResponseBody;
 
     const WHOLE: u8 = frame::END_STREAM | frame::END_HEADERS;
     const PADDED: u8 = 0x8;
@@ -370,8 +370,8 @@ mod tests {
         let mut two = begun();
         two.newest_stream = 5;
         two.uploads.begin(1, Some(length));
-        two.streams.begin(1, None, Some(Body::full(vec![7; 100_000]).into()), true);
-        two.streams.begin(5, None, Some(Body::full("x").into()), false);
+        two.streams.begin(1, None, Some(ResponseBody::full(vec![7; 100_000]).into()), true);
+        two.streams.begin(5, None, Some(ResponseBody::full("x").into()), false);
         two
     }
 
@@ -624,11 +624,11 @@ mod tests {
         let mut two = begun();
         two.newest_stream = 255;
         for id in (1..MAX_STREAMS as u32 * 2 - 1).step_by(2) {
-            two.streams.begin(id, None, Some(Body::full("x").into()), false);
+            two.streams.begin(id, None, Some(ResponseBody::full("x").into()), false);
         }
         // `:authority: x`, which is added to the dynamic table.
         let kept = [0x82, 0x86, 0x84, 0x41, 1, b'x'];
-        two.streams.begin(255, None, Some(Body::full("x").into()), false);
+        two.streams.begin(255, None, Some(ResponseBody::full("x").into()), false);
         let frames =
             [frame(frame::HEADERS, frame::END_HEADERS, 257, &kept), frame(frame::DATA, frame::END_STREAM, 257, b"abc")];
         feed(&mut two, &frames.concat());

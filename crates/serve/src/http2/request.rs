@@ -6,7 +6,7 @@ use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderName, HeaderValue, Method, Request, Version};
 
 use crate::handler::is_host;
-use crate::memo::{Question, put};
+use crate::response_cache::{CacheKey, set_key_part};
 use crate::http1::is_plain_host;
 use crate::header_pool;
 
@@ -23,13 +23,13 @@ pub(super) struct RequestFields<'a> {
     /// The declared Content-Length.
     pub(super) content_length: Option<u64>,
     /// The cache key of the response; `None` if the response depends on more than the key holds.
-    pub(super) cache_key: Option<Question<'a>>,
+    pub(super) cache_key: Option<CacheKey<'a>>,
 }
 
 /// Checks the fields of a request; `None` if it is malformed (RFC 9113, section 8.1.1).
 pub(super) fn check_request_fields(fields: &DecodedFields) -> Option<RequestFields<'_>> {
     let mut asked = RequestFields::default();
-    let mut question = Question::default();
+    let mut question = CacheKey::default();
     let (mut is_whole, mut is_past_pseudo, mut host) = (true, false, None);
     for (name, value) in fields.iter() {
         if !is_value(value) {
@@ -56,9 +56,9 @@ pub(super) fn check_request_fields(fields: &DecodedFields) -> Option<RequestFiel
             return None;
         }
         match name {
-            b"accept-encoding" => is_whole &= put(&mut question.encodings, value),
-            b"accept" => is_whole &= put(&mut question.types, value),
-            b"if-none-match" => is_whole &= put(&mut question.tags, value),
+            b"accept-encoding" => is_whole &= set_key_part(&mut question.encodings, value),
+            b"accept" => is_whole &= set_key_part(&mut question.types, value),
+            b"if-none-match" => is_whole &= set_key_part(&mut question.tags, value),
             b"host" => (host, is_whole) = (Some(value), false),
             b"range" | b"if-range" | b"if-match" | b"if-modified-since" | b"if-unmodified-since" => is_whole = false,
             b"content-length" => {
@@ -209,7 +209,7 @@ mod tests {
         let more = [("accept-encoding", "gzip"), ("accept", "*/*"), ("if-none-match", "\"x\""), ("te", "trailers")];
         let list = fields(&[&USUAL[..], &more].concat());
         let asked = check_request_fields(&list).unwrap();
-        let question = Question { is_head: false, target: "/a?b", encodings: b"gzip", types: b"*/*", tags: b"\"x\"" };
+        let question = CacheKey { is_head: false, target: "/a?b", encodings: b"gzip", types: b"*/*", tags: b"\"x\"" };
         assert_eq!(asked.cache_key, Some(question));
         let request = build_request(&asked, &list).unwrap();
         assert_eq!((request.uri().to_string().as_str(), request.headers().len()), ("https://docs.example/a?b", 4));

@@ -7,13 +7,13 @@ use std::time::Instant;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, Request, Response, StatusCode};
 
-use crate::answer::{refused, told};
-use crate::body::Body;
-use crate::handler::asset_to_come;
-use crate::memo::{self, Question, Shape, State};
-use crate::reply;
+use crate::service::{respond_refused, respond};
+use crate::body::ResponseBody;
+use crate::handler::pending_asset;
+use crate::response_cache::{self, CacheKey, HeadFormat, SiteState};
+use crate::fixed_responses;
 use crate::header_pool;
-use crate::tally::{Piece, Told};
+use crate::logged_body::{LoggedChunk, LoggedBody};
 use crate::turn::{RESPONSE_COST, UNCACHED_RESPONSE_COST};
 
 use super::frame::{self, ErrorCode, Http2Error};
@@ -37,14 +37,14 @@ impl Http2Connection {
         }
         if fields.is_too_large() {
             let request = asked.and_then(|asked| build_request(&asked, fields)).unwrap_or_else(|| build_partial_request(fields));
-            self.refuse(id, is_last, request, reply::fields_too_large(fields.get(b":method") == Some(b"HEAD")));
+            self.refuse(id, is_last, request, fixed_responses::fields_too_large(fields.get(b":method") == Some(b"HEAD")));
             return Ok(());
         }
         let asked = asked.ok_or(malformed)?;
         if is_last && asked.content_length.is_some_and(|length| length > 0) {
             return Err(malformed);
         }
-        let known = asked.cache_key.and_then(|question| Some((question, State::of(&self.site)?)));
+        let known = asked.cache_key.and_then(|question| Some((question, SiteState::of(&self.site)?)));
         if let Some((question, state)) = &known
             && self.respond_from_cache(id, is_last, question, *state)
         {
@@ -54,38 +54,38 @@ impl Http2Connection {
         self.spend(UNCACHED_RESPONSE_COST);
         let mut request = build_request(&asked, fields).ok_or(malformed)?;
         let site = Arc::clone(&self.site);
-        if site.looks_at_peers() {
+        if site.depends_on_client() {
             request.extensions_mut().insert(self.peer);
         }
         let begun = site.log().map(|_| Instant::now());
         if let Some(asset) =
-            site.is_opening().then(|| asset_to_come(&site, site.current().as_deref(), &request)).flatten()
+            site.is_opening().then(|| pending_asset(&site, site.current().as_deref(), &request)).flatten()
         {
             let answer = Box::pin(async move {
-                site.retained.wait_for(&asset).await;
-                told(&site, &request, begun)
+                site.retained_versions.wait_for(&asset).await;
+                respond(&site, &request, begun)
             });
             self.deferred.push(DeferredResponse { stream: id, is_request_open: !is_last, widened: 0, response: answer });
             return Ok(());
         }
-        let response = told(&site, &request, begun);
+        let response = respond(&site, &request, begun);
         header_pool::recycle_header_map(std::mem::take(request.headers_mut()));
         self.queue_response(id, !is_last, response, known);
         Ok(())
     }
 
     /// Answers with `refusal`, after access control, and with an entry in the access log.
-    fn refuse(&mut self, id: u32, is_last: bool, mut request: Request<()>, refusal: Response<Body>) {
-        if self.site.looks_at_peers() {
+    fn refuse(&mut self, id: u32, is_last: bool, mut request: Request<()>, refusal: Response<ResponseBody>) {
+        if self.site.depends_on_client() {
             request.extensions_mut().insert(self.peer);
         }
         let begun = self.site.log().map(|_| Instant::now());
-        let response = refused(&self.site, &request, begun, refusal);
+        let response = respond_refused(&self.site, &request, begun, refusal);
         self.queue_response(id, !is_last, response, None);
     }
 
     /// Answers from the response cache; false if the response is not cached.
-    fn respond_from_cache(&mut self, id: u32, is_last: bool, question: &Question<'_>, state: State) -> bool {
+    fn respond_from_cache(&mut self, id: u32, is_last: bool, question: &CacheKey<'_>, state: SiteState) -> bool {
         let is_first = !self.has_sent_head;
         let site = &self.site;
         let known = self.send_buffer.write(|queue| {
@@ -94,12 +94,12 @@ impl Http2Connection {
             if is_first {
                 queue.push(encode::TABLE_SIZE_ZERO);
             }
-            let Some((status, body)) = memo::recall(site, state, question, Shape::Block, queue) else {
+            let Some((status, body)) = response_cache::find_cached(site, state, question, HeadFormat::Block, queue) else {
                 queue.truncate(at);
                 return None;
             };
             append_date(queue);
-            let body = Piece::from(body);
+            let body = LoggedChunk::from(body);
             let flags = frame::END_HEADERS | if body.is_empty() { frame::END_STREAM } else { 0 };
             let head = frame::encode_header(queue.len() - at - frame::HEADER_BYTES, frame::HEADERS, flags, id);
             queue[at..][..frame::HEADER_BYTES].copy_from_slice(&head);
@@ -118,14 +118,14 @@ impl Http2Connection {
         &mut self,
         id: u32,
         is_fed: bool,
-        response: Response<Told>,
-        known: Option<(Question<'_>, State)>,
+        response: Response<LoggedBody>,
+        known: Option<(CacheKey<'_>, SiteState)>,
     ) {
         let (parts, body) = response.into_parts();
         let mut block = Vec::with_capacity(512);
         encode_head(parts.status, &parts.headers, body.len(), &mut block);
         if let (Some((question, state)), Some(again)) = (known, body.again()) {
-            memo::remember(state, &question, Shape::Block, parts.status, &block, again.clone());
+            response_cache::store(state, &question, HeadFormat::Block, parts.status, &block, again.clone());
         }
         header_pool::recycle_header_map(parts.headers);
         append_date(&mut block);
@@ -148,7 +148,7 @@ impl Http2Connection {
     }
 
     /// Starts sending the body behind a head; counts the response as complete if there is none.
-    fn start_body(&mut self, id: u32, is_fed: bool, piece: Option<Piece>, body: Option<Told>) {
+    fn start_body(&mut self, id: u32, is_fed: bool, piece: Option<LoggedChunk>, body: Option<LoggedBody>) {
         if piece.is_some() || body.is_some() {
             return self.streams.begin(id, piece, body, is_fed);
         }

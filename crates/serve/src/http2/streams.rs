@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Buf;
 use http_body::Body as _;
 
-use crate::tally::{Piece, Told};
+use crate::logged_body::{LoggedChunk, LoggedBody};
 
 use super::abuse_counters::ServedTotals;
 use super::frame::{self, ErrorCode, Http2Error};
@@ -30,8 +30,8 @@ const MAX_DATA_BYTES: usize = 64 * 1024;
 pub(super) struct SendingStream {
     id: u32,
     window: i64,
-    piece: Option<Piece>,
-    body: Option<Told>,
+    piece: Option<LoggedChunk>,
+    body: Option<LoggedBody>,
     /// Whether the request's body, which is not used, is still being sent.
     is_request_open: bool,
     /// Whether inflating the body has begun.
@@ -93,7 +93,7 @@ impl Streams {
     }
 
     /// Adds a response that has a body to send.
-    pub(super) fn begin(&mut self, id: u32, piece: Option<Piece>, body: Option<Told>, is_fed: bool) {
+    pub(super) fn begin(&mut self, id: u32, piece: Option<LoggedChunk>, body: Option<LoggedBody>, is_fed: bool) {
         self.sending.push_back(SendingStream { id, window: self.initial, piece, body, is_request_open: is_fed, is_inflating: false });
     }
 
@@ -221,7 +221,7 @@ impl SendingStream {
                 Poll::Ready(None) => self.body = None,
             }
         }
-        let after = self.body.as_ref().map_or(0, Told::len);
+        let after = self.body.as_ref().map_or(0, LoggedBody::len);
         let Some(piece) = &mut self.piece else {
             // The body is shorter than its Content-Length. The stream must be reset, so that the peer notices.
             out.queue_frame(frame::RST_STREAM, 0, self.id, &(ErrorCode::Internal as u32).to_be_bytes());
@@ -257,7 +257,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::body::Body;
+    use crate::body::ResponseBody;
 
     /// The DATA frames that leave in one turn: stream, length, whether it is the last.
     fn turn(streams: &mut Streams) -> Vec<(u32, usize, bool)> {
@@ -273,7 +273,7 @@ mod tests {
     }
 
     fn begin(streams: &mut Streams, id: u32, len: usize) {
-        streams.begin(id, None, Some(Body::full(Bytes::from(vec![7; len])).into()), false);
+        streams.begin(id, None, Some(ResponseBody::full(Bytes::from(vec![7; len])).into()), false);
     }
 
     #[test]
@@ -323,9 +323,9 @@ mod tests {
     #[test]
     fn a_body_that_breaks_off_is_reset_and_one_whose_reader_still_writes_is_known() {
         let mut streams = Streams::default();
-        let broken = Body::inflating(Bytes::from_static(b"\xff"), [crate::body::Wanted::Made(0, 10)]);
+        let broken = ResponseBody::inflating(Bytes::from_static(b"\xff"), [crate::body::BodySegment::Inflated(0, 10)]);
         streams.begin(1, None, Some(broken.into()), false);
-        streams.begin(3, None, Some(Body::full("x").into()), true);
+        streams.begin(3, None, Some(ResponseBody::full("x").into()), true);
         assert_eq!(turn(&mut streams), [(1, 4, false), (3, 1, true)]);
         assert_eq!((streams.next_answered_upload(), streams.next_answered_upload()), (Some(3), None));
         assert_eq!(streams.len(), 0);
@@ -341,7 +341,7 @@ mod tests {
         let mut streams = Streams::default();
         let all = 3 * MAX_INFLATING as u32;
         for at in 0..all {
-            let body = Body::inflating(coded.clone(), [crate::body::Wanted::Made(0, 10)]);
+            let body = ResponseBody::inflating(coded.clone(), [crate::body::BodySegment::Inflated(0, 10)]);
             streams.begin(2 * at + 1, None, Some(body.into()), false);
         }
         let mut sent = Vec::new();
@@ -392,14 +392,14 @@ mod tests {
     fn what_is_removed_sends_nothing_more_and_what_has_been_said_is_no_upload() {
         let mut streams = Streams::default();
         for id in [1, 3, 5] {
-            streams.begin(id, None, Some(Body::full("x").into()), true);
+            streams.begin(id, None, Some(ResponseBody::full("x").into()), true);
         }
         assert_eq!((streams.remove(3), streams.remove(3), streams.remove(7)), (true, false, false));
         streams.end_request(5);
         assert_eq!(turn(&mut streams), [(1, 1, true), (5, 1, true)]);
         assert_eq!((streams.next_answered_upload(), streams.next_answered_upload()), (Some(1), None));
         // A stream that was reset needs no further RST_STREAM.
-        let broken = Body::inflating(Bytes::from_static(b"\xff"), [crate::body::Wanted::Made(0, 10)]);
+        let broken = ResponseBody::inflating(Bytes::from_static(b"\xff"), [crate::body::BodySegment::Inflated(0, 10)]);
         streams.begin(9, None, Some(broken.into()), true);
         assert_eq!(turn(&mut streams), [(9, 4, false)]);
         assert_eq!(streams.next_answered_upload(), None);

@@ -55,7 +55,7 @@ pub struct ZipEntry {
     pub compressed_len: u64,
     /// The size of the content in bytes.
     pub size: u64,
-    /// Whether the entry has the private extra field of docwharf's own images ([`RAW_NAME`]).
+    /// Whether the entry has the private extra field of docwharf's own images ([`RAW_NAME_FIELD_ID`]).
     pub has_raw_name: bool,
     pub(super) flags: u16,
     /// The offset of the local file header.
@@ -100,7 +100,7 @@ impl ZipArchive {
         ZipArchive::read(file, path, limits, false)
     }
 
-    /// Reads and checks the central directory of an image that docwharf wrote, in which [`RAW_NAME`] is honoured.
+    /// Reads and checks the central directory of an image that docwharf wrote, in which [`RAW_NAME_FIELD_ID`] is honoured.
     pub fn open_image(file: File, path: &Path, limits: &BundleLimits) -> Result<ZipArchive, BundleReadError> {
         ZipArchive::read(file, path, limits, true)
     }

@@ -3,17 +3,17 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::pattern::Dialect;
-use super::{Action, Draft, Rule};
+use super::pattern::PatternDialect;
+use super::{RuleAction, RuleDraft, RedirectRule};
 
 /// The name of the file in a site.
-pub const NAME: &str = "docs.json";
+pub const FILE_NAME: &str = "docs.json";
 
 /// The part of the file that is read.
 #[derive(Deserialize)]
-struct File<'a> {
+struct DocsJson<'a> {
     #[serde(borrow)]
-    redirects: Option<&'a RawValue>,
+    read_redirects: Option<&'a RawValue>,
 }
 
 /// One redirect. It is permanent unless `permanent` is false, as on the vendor's hosting service.
@@ -26,7 +26,7 @@ struct Redirect {
 
 /// Reads the redirects of a file with this name. A file without `redirects` is accepted, because other programs also
 /// have a `docs.json`; with `must` it is a fault.
-pub fn redirects(text: &str, name: &str, must: bool, draft: &mut Draft) {
+pub fn read_redirects(text: &str, name: &str, must: bool, draft: &mut RuleDraft) {
     let text = text.trim_start_matches('\u{feff}').trim();
     let list = if text.starts_with('[') {
         if !must {
@@ -34,34 +34,34 @@ pub fn redirects(text: &str, name: &str, must: bool, draft: &mut Draft) {
         }
         serde_json::from_str::<Vec<&RawValue>>(text)
     } else {
-        match serde_json::from_str::<File<'_>>(text) {
-            Ok(File { redirects: Some(list) }) => serde_json::from_str::<Vec<&RawValue>>(list.get()),
-            Ok(File { redirects: None }) if must => {
-                return draft.fault(name.to_owned(), "it has no redirects".to_owned());
+        match serde_json::from_str::<DocsJson<'_>>(text) {
+            Ok(DocsJson { read_redirects: Some(list) }) => serde_json::from_str::<Vec<&RawValue>>(list.get()),
+            Ok(DocsJson { read_redirects: None }) if must => {
+                return draft.add_fault(name.to_owned(), "it has no redirects".to_owned());
             }
-            Ok(File { redirects: None }) => return,
+            Ok(DocsJson { read_redirects: None }) => return,
             Err(error) => Err(error),
         }
     };
     match list {
-        Err(error) => draft.fault(name.to_owned(), format!("its redirects are not understood: {error}")),
+        Err(error) => draft.add_fault(name.to_owned(), format!("its redirects are not understood: {error}")),
         Ok(list) => {
-            let before = draft.found;
+            let before = draft.fault_count;
             for (number, item) in list.iter().enumerate() {
                 let place = format!("{name}: redirects[{number}]");
-                if draft.gives_up(before, &place) {
+                if draft.has_too_many_faults(before, &place) {
                     break;
                 }
-                draft.add(place.clone(), redirect(item, place));
+                draft.add(place.clone(), parse_redirect(item, place));
             }
         }
     }
 }
 
-fn redirect(item: &RawValue, place: String) -> Result<Rule, String> {
+fn parse_redirect(item: &RawValue, place: String) -> Result<RedirectRule, String> {
     let redirect: Redirect = serde_json::from_str(item.get()).map_err(|error| error.to_string())?;
-    let action = Action::Redirect(if redirect.permanent.unwrap_or(true) { 308 } else { 307 });
-    Rule::new(place, &redirect.source, &redirect.destination, Dialect::Docs, action, false)
+    let action = RuleAction::Redirect(if redirect.permanent.unwrap_or(true) { 308 } else { 307 });
+    RedirectRule::new(place, &redirect.source, &redirect.destination, PatternDialect::DocsJson, action, false)
 }
 
 #[cfg(test)]
@@ -69,8 +69,8 @@ mod tests {
     use super::*;
 
     fn read(text: &str, must: bool) -> (Vec<(String, u16)>, Vec<String>) {
-        let mut draft = Draft::default();
-        redirects(text, NAME, must, &mut draft);
+        let mut draft = RuleDraft::default();
+        read_redirects(text, FILE_NAME, must, &mut draft);
         let rules = draft.rules.iter().map(|rule| (rule.source.to_string(), rule.action.status()));
         (rules.collect(), draft.faults.iter().map(ToString::to_string).collect())
     }

@@ -5,14 +5,14 @@
 //! out and reported. A rule about one address is found in a hash table, the others are tried in their order. The limits
 //! on their number and length keep a hostile bundle from slowing the server down.
 
-pub mod check;
+pub mod rule_check;
 pub mod docs_json;
 pub mod fields;
-pub mod ground;
-pub mod hosting;
+pub mod protected_headers;
+pub mod netlify_files;
 pub mod pattern;
 pub mod route;
-pub mod target;
+pub mod destination;
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -20,31 +20,31 @@ use std::fmt::{self, Write};
 use docwharf_base::model::digest::Digest;
 
 use fields::Fields;
-use pattern::{Captures, Dialect, Pattern, bare};
-use target::Target;
+use pattern::{Captures, PatternDialect, Pattern, without_trailing_slash};
+use destination::RuleDestination;
 
 /// The maximum number of rules about exactly one address in one source of rules.
-pub const MOST_RULES: usize = 10_000;
+pub const MAX_EXACT_RULES: usize = 10_000;
 /// The maximum number of rules about more than one address in one source of rules.
-pub const MOST_PATTERNS: usize = 1_000;
+pub const MAX_PATTERN_RULES: usize = 1_000;
 /// The maximum number of faults that are kept, and the number of faults after which the rest of a file is not read.
-const MOST_FAULTS: usize = 1_000;
+const MAX_FAULTS: usize = 1_000;
 
 /// The action of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum RuleAction {
     /// Redirects the client, with this status: 301, 302, 303, 307 or 308.
     Redirect(u16),
     /// Serves another file of the site, with this status: 200 or 404.
     Rewrite(u16),
 }
 
-impl Action {
+impl RuleAction {
     /// Returns the action for a status.
-    pub fn of(status: u16) -> Result<Action, String> {
+    pub fn from_status(status: u16) -> Result<RuleAction, String> {
         match status {
-            301 | 302 | 303 | 307 | 308 => Ok(Action::Redirect(status)),
-            200 | 404 => Ok(Action::Rewrite(status)),
+            301 | 302 | 303 | 307 | 308 => Ok(RuleAction::Redirect(status)),
+            200 | 404 => Ok(RuleAction::Rewrite(status)),
             _ => Err(format!("the status {status} is none of 301, 302, 303, 307, 308, 200 and 404")),
         }
     }
@@ -52,14 +52,14 @@ impl Action {
     /// Returns the status of the response.
     pub fn status(self) -> u16 {
         match self {
-            Action::Redirect(status) | Action::Rewrite(status) => status,
+            RuleAction::Redirect(status) | RuleAction::Rewrite(status) => status,
         }
     }
 }
 
 /// A redirect or rewrite.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rule {
+pub struct RedirectRule {
     /// The place where the rule is written, for messages.
     pub place: Box<str>,
     /// The source, as written.
@@ -68,46 +68,46 @@ pub struct Rule {
     pub destination: Box<str>,
     /// The pattern that the address must match.
     pub pattern: Pattern,
-    /// The destination.
-    pub target: Target,
+    /// The parsed destination.
+    pub target: RuleDestination,
     /// The action.
-    pub action: Action,
+    pub action: RuleAction,
     /// Whether the rule also applies where the site has a file.
     pub force: bool,
 }
 
-impl Rule {
+impl RedirectRule {
     /// Parses and checks a rule.
     pub fn new(
         place: String,
         source: &str,
         destination: &str,
-        dialect: Dialect,
-        action: Action,
+        dialect: PatternDialect,
+        action: RuleAction,
         force: bool,
-    ) -> Result<Rule, String> {
+    ) -> Result<RedirectRule, String> {
         let pattern = Pattern::parse(source, dialect)?;
-        let target = Target::parse(destination, pattern.names())?;
-        if matches!(action, Action::Rewrite(_)) && target.is_elsewhere() {
+        let target = RuleDestination::parse(destination, pattern.names())?;
+        if matches!(action, RuleAction::Rewrite(_)) && target.is_elsewhere() {
             return Err(
                 "another host's answers are not passed on: redirect to it instead (301, 302, 307, 308)".to_owned()
             );
         }
         let (source, destination) = (source.into(), destination.into());
-        Ok(Rule { place: place.into(), source, destination, pattern, target, action, force })
+        Ok(RedirectRule { place: place.into(), source, destination, pattern, target, action, force })
     }
 }
 
 /// A fault in a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct RuleFault {
     /// The place of the rule, for messages.
     pub place: String,
     /// The fault.
     pub what: String,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for RuleFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.place, self.what)
     }
@@ -115,56 +115,56 @@ impl fmt::Display for Fault {
 
 /// Collects rules while they are read; faults are collected beside them.
 #[derive(Debug, Default)]
-pub struct Draft {
+pub struct RuleDraft {
     /// The redirects and rewrites, in order of precedence.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<RedirectRule>,
     /// The header fields.
     pub fields: Fields,
     /// The faults of the rules that were left out.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<RuleFault>,
     patterns: usize,
     exact: usize,
     /// The number of faults that were found, including those that are not kept.
-    found: usize,
+    fault_count: usize,
 }
 
-impl Draft {
+impl RuleDraft {
     /// Adds a rule or its fault. A rule above the limit is left out; the first of them is reported.
-    pub fn add(&mut self, place: String, rule: Result<Rule, String>) {
+    pub fn add(&mut self, place: String, rule: Result<RedirectRule, String>) {
         let rule = match rule {
             Ok(rule) => rule,
-            Err(what) => return self.fault(place, what),
+            Err(what) => return self.add_fault(place, what),
         };
         let is_pattern = rule.pattern.exact().is_none();
         let (count, most, of) = if is_pattern {
-            (&mut self.patterns, MOST_PATTERNS, "rules with * or :name")
+            (&mut self.patterns, MAX_PATTERN_RULES, "rules with * or :name")
         } else {
-            (&mut self.exact, MOST_RULES, "rules about one address")
+            (&mut self.exact, MAX_EXACT_RULES, "rules about one address")
         };
         *count += 1;
         if *count <= most {
             self.rules.push(rule);
         } else if *count == most + 1 {
-            self.fault(place, format!("there are more than {most} {of}: this one and those behind it do not count"));
+            self.add_fault(place, format!("there are more than {most} {of}: this one and those behind it do not count"));
         }
     }
 
     /// Adds a fault.
-    pub fn fault(&mut self, place: String, what: String) {
-        self.found += 1;
-        if self.faults.len() < MOST_FAULTS {
-            self.faults.push(Fault { place, what });
+    pub fn add_fault(&mut self, place: String, what: String) {
+        self.fault_count += 1;
+        if self.faults.len() < MAX_FAULTS {
+            self.faults.push(RuleFault { place, what });
         }
     }
 
     /// Whether the rest of a file is not read, because it has too many faults to be a file of rules. `before` is the
     /// number of faults found before the file. This decision is added to the faults even if their list is full.
-    fn gives_up(&mut self, before: usize, place: &str) -> bool {
-        let is_over = self.found - before >= MOST_FAULTS;
+    fn has_too_many_faults(&mut self, before: usize, place: &str) -> bool {
+        let is_over = self.fault_count - before >= MAX_FAULTS;
         if is_over {
             let what =
-                format!("there are more than {MOST_FAULTS} mistakes before this: it and what follows do not count");
-            self.faults.push(Fault { place: place.to_owned(), what });
+                format!("there are more than {MAX_FAULTS} mistakes before this: it and what follows do not count");
+            self.faults.push(RuleFault { place: place.to_owned(), what });
         }
         is_over
     }
@@ -172,26 +172,26 @@ impl Draft {
 
 /// Rules, with tables for matching.
 #[derive(Default, Clone)]
-pub struct Rules {
-    list: Vec<Rule>,
-    forced: Table,
-    all: Table,
+pub struct RuleSet {
+    list: Vec<RedirectRule>,
+    forced: RuleTable,
+    all: RuleTable,
     /// The header fields.
     pub fields: Fields,
     /// The faults of the rules that were left out.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<RuleFault>,
     /// A digest of all valid rules; `None` without rules.
-    digest: Option<Digest>,
+    digest_rules: Option<Digest>,
 }
 
 /// The rules by address, as numbers in the list. The first rule about an address counts.
 #[derive(Debug, Default, Clone)]
-struct Table {
+struct RuleTable {
     exact: HashMap<Box<[u8]>, u32>,
     patterns: Vec<u32>,
 }
 
-impl Table {
+impl RuleTable {
     fn add(&mut self, number: u32, pattern: &Pattern) {
         match pattern.exact() {
             Some(address) => {
@@ -202,11 +202,11 @@ impl Table {
     }
 }
 
-impl Rules {
+impl RuleSet {
     /// Builds the tables.
-    pub fn new(draft: Draft) -> Rules {
-        let Draft { rules, fields, faults, .. } = draft;
-        let (mut forced, mut all) = (Table::default(), Table::default());
+    pub fn new(draft: RuleDraft) -> RuleSet {
+        let RuleDraft { rules, fields, faults, .. } = draft;
+        let (mut forced, mut all) = (RuleTable::default(), RuleTable::default());
         for (number, rule) in (0u32..).zip(&rules) {
             all.add(number, &rule.pattern);
             if rule.force {
@@ -214,39 +214,39 @@ impl Rules {
             }
         }
         let is_empty = rules.is_empty() && fields.is_empty();
-        let digest = (!is_empty).then(|| digest(&rules, &fields));
-        Rules { list: rules, forced, all, fields, faults, digest }
+        let digest_rules = (!is_empty).then(|| digest_rules(&rules, &fields));
+        RuleSet { list: rules, forced, all, fields, faults, digest_rules }
     }
 
     /// Returns the redirects and rewrites, in order of precedence.
-    pub fn list(&self) -> &[Rule] {
+    pub fn list(&self) -> &[RedirectRule] {
         &self.list
     }
 
-    /// Returns how many of the rules that apply are about more than one address; `has` as in [`Rules::first`].
-    pub fn patterns(&self, has: bool) -> usize {
+    /// Returns how many of the rules that apply are about more than one address; `has` as in [`Rules::find_first`].
+    pub fn pattern_count(&self, has: bool) -> usize {
         if has { self.forced.patterns.len() } else { self.all.patterns.len() }
     }
 
-    /// Whether no rule can apply; `has` as in [`Rules::first`].
-    pub fn asks_nothing(&self, has: bool) -> bool {
+    /// Whether no rule can apply; `has` as in [`Rules::find_first`].
+    pub fn is_empty_where(&self, has: bool) -> bool {
         let table = if has { &self.forced } else { &self.all };
         table.exact.is_empty() && table.patterns.is_empty()
     }
 
     /// Returns the first result of `take` among the rules that match a decoded address with its leading slash. If `has`
     /// is set, the site has something at the address, and only forced rules are tried.
-    pub fn first<'a, T>(
+    pub fn find_first<'a, T>(
         &self,
         address: &'a [u8],
         has: bool,
-        mut take: impl FnMut(&Rule, Captures<'a>) -> Option<T>,
+        mut take: impl FnMut(&RedirectRule, Captures<'a>) -> Option<T>,
     ) -> Option<T> {
-        if self.asks_nothing(has) {
+        if self.is_empty_where(has) {
             return None;
         }
         let table = if has { &self.forced } else { &self.all };
-        let exact = table.exact.get(bare(address)).copied();
+        let exact = table.exact.get(without_trailing_slash(address)).copied();
         let mut patterns = table.patterns.iter().copied().peekable();
         let mut ask = |number: u32| {
             let rule = &self.list[number as usize];
@@ -267,7 +267,7 @@ impl Rules {
 }
 
 /// Returns a digest of the meaning of the rules, independent of their place.
-fn digest(rules: &[Rule], fields: &Fields) -> Digest {
+fn digest_rules(rules: &[RedirectRule], fields: &Fields) -> Digest {
     let mut text = format!("{fields:?}");
     for rule in rules {
         // The same source may be a different pattern in another dialect, so the pattern is included. A source that is
@@ -281,19 +281,19 @@ fn digest(rules: &[Rule], fields: &Fields) -> Digest {
 }
 
 /// Rules are equal if they have the same meaning.
-impl PartialEq for Rules {
-    fn eq(&self, other: &Rules) -> bool {
-        self.digest == other.digest
+impl PartialEq for RuleSet {
+    fn eq(&self, other: &RuleSet) -> bool {
+        self.digest_rules == other.digest_rules
     }
 }
 
-impl Eq for Rules {}
+impl Eq for RuleSet {}
 
 /// Shows the digest only: the order of the tables is not deterministic, and the results of checks are stored under this
 /// text.
-impl fmt::Debug for Rules {
+impl fmt::Debug for RuleSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digest = self.digest.as_ref().map(Digest::hex);
+        let digest = self.digest_rules.as_ref().map(Digest::hex);
         f.debug_struct("Rules").field("digest", &digest).finish_non_exhaustive()
     }
 }
@@ -302,34 +302,34 @@ impl fmt::Debug for Rules {
 mod tests {
     use super::*;
 
-    fn draft(text: &str) -> Draft {
-        let mut draft = Draft::default();
-        hosting::redirects(text, hosting::REDIRECTS, &mut draft);
+    fn draft(text: &str) -> RuleDraft {
+        let mut draft = RuleDraft::default();
+        netlify_files::read_redirects(text, netlify_files::REDIRECTS_FILE, &mut draft);
         draft
     }
 
-    fn rules(text: &str) -> Rules {
-        Rules::new(draft(text))
+    fn rules(text: &str) -> RuleSet {
+        RuleSet::new(draft(text))
     }
 
     #[test]
     fn these_statuses_ask_for_something_and_no_other() {
         for status in 0..1000 {
-            let action = Action::of(status);
+            let action = RuleAction::from_status(status);
             let expected = match status {
-                301 | 302 | 303 | 307 | 308 => Some(Action::Redirect(status)),
-                200 | 404 => Some(Action::Rewrite(status)),
+                301 | 302 | 303 | 307 | 308 => Some(RuleAction::Redirect(status)),
+                200 | 404 => Some(RuleAction::Rewrite(status)),
                 _ => None,
             };
             assert_eq!(action.as_ref().ok(), expected.as_ref(), "{status}");
-            assert_eq!(action.map_or(status, Action::status), status);
+            assert_eq!(action.map_or(status, RuleAction::status), status);
         }
     }
 
     #[test]
     fn as_many_rules_count_as_may_and_what_is_beyond_is_told_once() {
         for (line, most, word) in
-            [("/a{} /b\n", MOST_RULES, "one address"), ("/a{}/* /b\n", MOST_PATTERNS, "* or :name")]
+            [("/a{} /b\n", MAX_EXACT_RULES, "one address"), ("/a{}/* /b\n", MAX_PATTERN_RULES, "* or :name")]
         {
             let text =
                 |number: usize| (0..number).map(|n| line.replace("{}", &n.to_string())).collect::<Vec<_>>().concat();
@@ -345,15 +345,15 @@ mod tests {
     #[test]
     fn a_file_is_read_up_to_its_thousandth_mistake() {
         let wrong = |number: usize| "/a\n".repeat(number) + "/a /b\n";
-        let nearly = draft(&wrong(MOST_FAULTS - 1));
-        assert_eq!((nearly.rules.len(), nearly.faults.len()), (1, MOST_FAULTS - 1));
-        let full = draft(&wrong(MOST_FAULTS));
-        assert_eq!((full.rules.len(), full.faults.len()), (0, MOST_FAULTS + 1));
-        assert_eq!(full.faults[MOST_FAULTS].place, format!("_redirects:{}", MOST_FAULTS + 1));
+        let nearly = draft(&wrong(MAX_FAULTS - 1));
+        assert_eq!((nearly.rules.len(), nearly.faults.len()), (1, MAX_FAULTS - 1));
+        let full = draft(&wrong(MAX_FAULTS));
+        assert_eq!((full.rules.len(), full.faults.len()), (0, MAX_FAULTS + 1));
+        assert_eq!(full.faults[MAX_FAULTS].place, format!("_redirects:{}", MAX_FAULTS + 1));
         // Each file has its own limit.
         let mut draft = full;
-        hosting::headers("/a\n X-A: 1\n x\n", hosting::HEADERS, &mut draft);
-        assert!(!draft.fields.is_empty() && draft.faults.len() == MOST_FAULTS + 1);
+        netlify_files::read_headers("/a\n X-A: 1\n x\n", netlify_files::HEADERS_FILE, &mut draft);
+        assert!(!draft.fields.is_empty() && draft.faults.len() == MAX_FAULTS + 1);
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
         let some = rules("/x/* /1\n/x/a /2\n/x/a /3\n/x/:y /4!\n/y /5 301!\n/:z /6\n/x/* /7 301!\n");
         let asked = |address: &str, has: bool, wanted: &str| {
             let mut all = Vec::new();
-            let taken = some.first(address.as_bytes(), has, |rule, _| {
+            let taken = some.find_first(address.as_bytes(), has, |rule, _| {
                 all.push(rule.destination.to_string());
                 (*rule.destination == *wanted).then(|| rule.destination.to_string())
             });
@@ -383,8 +383,8 @@ mod tests {
         ] {
             assert_eq!(asked(address, has, wanted), expected, "{address} {has} {wanted}");
         }
-        assert_eq!((some.list().len(), some.patterns(false), some.patterns(true)), (7, 4, 1));
-        assert!(!some.asks_nothing(false) && !some.asks_nothing(true));
+        assert_eq!((some.list().len(), some.pattern_count(false), some.pattern_count(true)), (7, 4, 1));
+        assert!(!some.is_empty_where(false) && !some.is_empty_where(true));
         for (text, expected) in [
             ("", (true, true)),
             ("/a /b\n", (false, true)),
@@ -392,7 +392,7 @@ mod tests {
             ("/a /b 301!\n", (false, false)),
             ("/a/* /b 301!\n", (false, false)),
         ] {
-            assert_eq!((rules(text).asks_nothing(false), rules(text).asks_nothing(true)), expected, "{text}");
+            assert_eq!((rules(text).is_empty_where(false), rules(text).is_empty_where(true)), expected, "{text}");
         }
     }
 
@@ -400,23 +400,23 @@ mod tests {
     fn rules_are_the_same_if_they_mean_the_same() {
         let one = rules("/a /b\n/c/* /d/:splat 302\n");
         assert!(one == rules("# moved\n\n/a   /b 301\n/c/* /d/:splat 302\n/wrong\n"));
-        assert_eq!(Rules::default(), rules("/wrong\n"));
+        assert_eq!(RuleSet::default(), rules("/wrong\n"));
         let docs = |text: &str| {
-            let mut draft = Draft::default();
-            docs_json::redirects(text, docs_json::NAME, true, &mut draft);
-            Rules::new(draft)
+            let mut draft = RuleDraft::default();
+            docs_json::read_redirects(text, docs_json::FILE_NAME, true, &mut draft);
+            RuleSet::new(draft)
         };
         // The same source has another meaning in another dialect.
         assert!(docs(r#"[{"source": "/c-*", "destination": "/d"}]"#) != rules("/c-* /d 308\n"));
         assert!(docs(r#"[{"source": "/c", "destination": "/d"}]"#) == rules("/c /d 308\n"));
         let mut ruled = draft("/a /b\n/c/* /d/:splat 302\n");
-        hosting::headers("/a\n X-A: 1\n", hosting::HEADERS, &mut ruled);
-        let mut fields = Draft::default();
-        hosting::headers("/a\n X-A: 1\n", hosting::HEADERS, &mut fields);
+        netlify_files::read_headers("/a\n X-A: 1\n", netlify_files::HEADERS_FILE, &mut ruled);
+        let mut fields = RuleDraft::default();
+        netlify_files::read_headers("/a\n X-A: 1\n", netlify_files::HEADERS_FILE, &mut fields);
         let others = [
-            Rules::default(),
-            Rules::new(ruled),
-            Rules::new(fields),
+            RuleSet::default(),
+            RuleSet::new(ruled),
+            RuleSet::new(fields),
             rules("/c/* /d/:splat 302\n/a /b\n"),
             rules("/a /b\n"),
             rules("/a /b 302\n/c/* /d/:splat 302\n"),

@@ -10,59 +10,59 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use percent_encoding::{percent_decode_str, percent_encode};
 
-use crate::lookup::{Files, Found, RESERVED, Slashes, resolve};
+use crate::lookup::{SiteFiles, LookupResult, RESERVED_FOLDER, Slashes, resolve_address};
 
 use super::pattern::Captures;
-use super::target::{IN_PATH, encoded};
-use super::{Action, Rule, Rules};
+use super::destination::{PATH_ENCODE_SET, encode_query};
+use super::{RuleAction, RedirectRule, RuleSet};
 
 /// The maximum length of an address for which rules are tried, in bytes: a thousand patterns that capture a longer one
 /// would occupy a thread for a third of a second.
-const LONGEST_ADDRESS: usize = 4096;
+const MAX_ADDRESS_BYTES: usize = 4096;
 /// The number of redirects that are followed to find the end of an address; browsers give up at 20.
-const HOPS: usize = 20;
+const MAX_REDIRECTS: usize = 20;
 
 /// The response to an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Route {
+pub enum RouteResult {
     /// This file.
     File(usize),
     /// This file because of a rule, with this status, 200 or 404.
-    Instead(usize, u16),
+    Rewritten(usize, u16),
     /// A redirect because of a rule: the status and the value of `Location`.
-    Moved(u16, String),
+    RuleRedirect(u16, String),
     /// A redirect to the canonical address of the same page: the value of `Location`.
-    Home(String),
+    CanonicalRedirect(String),
     /// Nothing: 404.
     Nothing,
 }
 
 /// The settings of a look-up.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
+pub struct RouteSettings<'a> {
     /// The path below which the site is served: `/` or `/docs/`.
     pub base_path: &'a str,
     /// The answer to several addresses of one page.
     pub slashes: Slashes,
     /// The operator's rules.
-    pub rules: &'a Rules,
+    pub rules: &'a RuleSet,
 }
 
 /// A budget for comparisons when many rules are tried one after the other. The unit is about one compared byte, which
 /// takes less than a nanosecond. Threads share it.
 #[derive(Debug)]
-pub struct Budget {
+pub struct ComparisonBudget {
     most: u64,
     spent: AtomicU64,
 }
 
-impl Budget {
+impl ComparisonBudget {
     /// The cost of following a rule, in compared bytes.
-    const FOLLOWED: usize = 16 << 10;
+    const FOLLOW_COST_BYTES: usize = 16 << 10;
 
     /// Creates a budget of `bytes` compared bytes.
-    pub fn new(bytes: u64) -> Budget {
-        Budget { most: bytes, spent: AtomicU64::new(0) }
+    pub fn new(bytes: u64) -> ComparisonBudget {
+        ComparisonBudget { most: bytes, spent: AtomicU64::new(0) }
     }
 
     /// Whether the budget is spent. Results from then on are not valid.
@@ -71,13 +71,13 @@ impl Budget {
     }
 
     /// Spends the cost of matching `patterns` patterns against an address.
-    pub fn compare(&self, patterns: usize, address: &[u8]) {
+    pub fn spend_matches(&self, patterns: usize, address: &[u8]) {
         self.spend(patterns.saturating_mul(address.len() + 32));
     }
 
     /// Spends the cost of following one rule.
-    pub(super) fn follow(&self) {
-        self.spend(Budget::FOLLOWED);
+    pub(super) fn spend_follow(&self) {
+        self.spend(ComparisonBudget::FOLLOW_COST_BYTES);
     }
 
     fn spend(&self, bytes: usize) {
@@ -87,36 +87,36 @@ impl Budget {
 }
 
 /// Returns the response to a decoded address of the site with its leading slash.
-pub fn route(site: &impl Files, ask: &Ask<'_>, address: &[u8], query: Option<&str>) -> Route {
+pub fn route_address(site: &impl SiteFiles, ask: &RouteSettings<'_>, address: &[u8], query: Option<&str>) -> RouteResult {
     route_within(site, ask, address, query, None)
 }
 
 /// As [`route`], with a budget for the comparisons.
 pub(super) fn route_within(
-    site: &impl Files,
-    ask: &Ask<'_>,
+    site: &impl SiteFiles,
+    ask: &RouteSettings<'_>,
     address: &[u8],
     query: Option<&str>,
-    budget: Option<&Budget>,
-) -> Route {
-    let found = resolve(site, &address[1..], ask.slashes);
+    budget: Option<&ComparisonBudget>,
+) -> RouteResult {
+    let found = resolve_address(site, &address[1..], ask.slashes);
     // Encoded as it goes into a `Location`, or is compared with one.
-    let query = query.map(encoded);
+    let query = query.map(encode_query);
     let query = query.as_deref();
-    let has = found != Found::Nothing;
+    let has = found != LookupResult::Nothing;
     // docwharf's own routes have no rules. An address with a `.` or `..` has none either: a captured one could leave
     // the folder to which a rule leads.
-    let may_ask = !ask.rules.asks_nothing(has) || !site.rules().asks_nothing(has);
-    if may_ask && may_move(address) {
+    let may_ask = !ask.rules.is_empty_where(has) || !site.rules().is_empty_where(has);
+    if may_ask && may_match_rules(address) {
         for rules in [ask.rules, site.rules()] {
             if let Some(budget) = budget {
-                budget.compare(rules.patterns(has), address);
+                budget.spend_matches(rules.pattern_count(has), address);
             }
-            let moved = rules.first(address, has, |rule, captures| {
+            let moved = rules.find_first(address, has, |rule, captures| {
                 if let Some(budget) = budget {
-                    budget.follow();
+                    budget.spend_follow();
                 }
-                follow(site, ask, address, query, rule, &captures)
+                follow_rule(site, ask, address, query, rule, &captures)
             });
             if let Some(moved) = moved {
                 return moved;
@@ -124,44 +124,44 @@ pub(super) fn route_within(
         }
     }
     match found {
-        Found::File(file) => Route::File(file),
-        Found::Redirect(path) => {
-            Route::Home(with_query(format!("{}{}", ask.base_path, percent_encode(&path, IN_PATH)), query))
+        LookupResult::File(file) => RouteResult::File(file),
+        LookupResult::Redirect(path) => {
+            RouteResult::CanonicalRedirect(append_query(format!("{}{}", ask.base_path, percent_encode(&path, PATH_ENCODE_SET)), query))
         }
-        Found::Nothing => Route::Nothing,
+        LookupResult::Nothing => RouteResult::Nothing,
     }
 }
 
-fn may_move(address: &[u8]) -> bool {
-    if address.len() > LONGEST_ADDRESS {
+fn may_match_rules(address: &[u8]) -> bool {
+    if address.len() > MAX_ADDRESS_BYTES {
         return false;
     }
     let mut components = address.split(|&b| b == b'/').skip(1);
-    components.clone().next() != Some(RESERVED) && !components.any(|component| matches!(component, b"." | b".."))
+    components.clone().next() != Some(RESERVED_FOLDER) && !components.any(|component| matches!(component, b"." | b".."))
 }
 
 /// Follows one rule that matches the address; `None` if it has no effect.
-pub(super) fn follow(
-    site: &impl Files,
-    ask: &Ask<'_>,
+pub(super) fn follow_rule(
+    site: &impl SiteFiles,
+    ask: &RouteSettings<'_>,
     address: &[u8],
     query: Option<&str>,
-    rule: &Rule,
+    rule: &RedirectRule,
     captures: &Captures<'_>,
-) -> Option<Route> {
+) -> Option<RouteResult> {
     match rule.action {
-        Action::Rewrite(status) => {
+        RuleAction::Rewrite(status) => {
             let to = rule.target.address(captures);
             let to = to.strip_prefix(b"/").unwrap_or(&to);
-            match resolve(site, to, Slashes::Serve) {
-                Found::File(file) => Some(Route::Instead(file, status)),
+            match resolve_address(site, to, Slashes::Serve) {
+                LookupResult::File(file) => Some(RouteResult::Rewritten(file, status)),
                 _ => None,
             }
         }
-        Action::Redirect(status) => {
+        RuleAction::Redirect(status) => {
             let location = rule.target.location(captures, ask.base_path, query)?;
             let is_itself = !rule.target.is_elsewhere() && leads_back(&location, ask.base_path, address, query);
-            (!is_itself).then_some(Route::Moved(status, location))
+            (!is_itself).then_some(RouteResult::RuleRedirect(status, location))
         }
     }
 }
@@ -175,16 +175,16 @@ fn leads_back(location: &str, base_path: &str, address: &[u8], query: Option<&st
 }
 
 /// Appends the query of the request to a path, percent-encoded where necessary.
-pub fn with_query(path: String, query: Option<&str>) -> String {
+pub fn append_query(path: String, query: Option<&str>) -> String {
     match query {
-        Some(query) => format!("{path}?{}", encoded(query)),
+        Some(query) => format!("{path}?{}", encode_query(query)),
         None => path,
     }
 }
 
 /// The end of a chain of redirects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum RedirectEnd {
     /// A file, answered with 200.
     File,
     /// Another host.
@@ -197,56 +197,56 @@ pub enum End {
 
 /// Follows a decoded address of the site, with its leading slash, through all redirects. The result is not valid once
 /// the budget is spent.
-pub fn end_within(
-    site: &impl Files,
-    ask: &Ask<'_>,
+pub fn follow_to_end(
+    site: &impl SiteFiles,
+    ask: &RouteSettings<'_>,
     address: &[u8],
     query: Option<&str>,
-    budget: Option<&Budget>,
-) -> End {
+    budget: Option<&ComparisonBudget>,
+) -> RedirectEnd {
     let mut way: Vec<(Vec<u8>, Option<String>)> = Vec::new();
     let mut at = (address.to_vec(), query.map(str::to_owned));
     loop {
         let location = match route_within(site, ask, &at.0, at.1.as_deref(), budget) {
-            _ if budget.is_some_and(Budget::is_spent) => return End::File,
-            Route::File(_) | Route::Instead(_, 200) => return End::File,
-            Route::Nothing | Route::Instead(..) => return End::Dead(at.0),
-            Route::Moved(_, location) | Route::Home(location) => location,
+            _ if budget.is_some_and(ComparisonBudget::is_spent) => return RedirectEnd::File,
+            RouteResult::File(_) | RouteResult::Rewritten(_, 200) => return RedirectEnd::File,
+            RouteResult::Nothing | RouteResult::Rewritten(..) => return RedirectEnd::Dead(at.0),
+            RouteResult::RuleRedirect(_, location) | RouteResult::CanonicalRedirect(location) => location,
         };
-        let Some(inside) = location.strip_prefix(ask.base_path) else { return End::Elsewhere };
+        let Some(inside) = location.strip_prefix(ask.base_path) else { return RedirectEnd::Elsewhere };
         let inside = inside.split('#').next().unwrap_or_default();
         let (path, query) = inside.split_once('?').map_or((inside, None), |(path, query)| (path, Some(query)));
         let next = std::iter::once(b'/').chain(percent_decode_str(path)).collect();
         way.push(std::mem::replace(&mut at, (next, query.map(str::to_owned))));
-        if way.contains(&at) || way.len() >= HOPS {
+        if way.contains(&at) || way.len() >= MAX_REDIRECTS {
             way.push(at);
-            return End::Loop(way.into_iter().map(|(address, _)| address).collect());
+            return RedirectEnd::Loop(way.into_iter().map(|(address, _)| address).collect());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Draft, hosting};
+    use super::super::{RuleDraft, netlify_files};
     use super::*;
-    use crate::sealed::Sealed;
-    use crate::sealed::made::sealed;
+    use crate::sealed_version::SealedVersion;
+    use crate::sealed_version::made::sealed;
 
-    fn rules(text: &str) -> Rules {
-        let mut draft = Draft::default();
-        hosting::redirects(text, hosting::REDIRECTS, &mut draft);
+    fn rules(text: &str) -> RuleSet {
+        let mut draft = RuleDraft::default();
+        netlify_files::read_redirects(text, netlify_files::REDIRECTS_FILE, &mut draft);
         assert_eq!(draft.faults, []);
-        Rules::new(draft)
+        RuleSet::new(draft)
     }
 
-    fn told(site: &Sealed, route: Route) -> String {
+    fn told(site: &SealedVersion, route: RouteResult) -> String {
         let name = |file: usize| String::from_utf8(site.index().path(file).to_vec()).unwrap();
         match route {
-            Route::File(file) => name(file),
-            Route::Instead(file, status) => format!("{status} {}", name(file)),
-            Route::Moved(status, location) => format!("{status} to {location}"),
-            Route::Home(location) => format!("home {location}"),
-            Route::Nothing => "nothing".to_owned(),
+            RouteResult::File(file) => name(file),
+            RouteResult::Rewritten(file, status) => format!("{status} {}", name(file)),
+            RouteResult::RuleRedirect(status, location) => format!("{status} to {location}"),
+            RouteResult::CanonicalRedirect(location) => format!("home {location}"),
+            RouteResult::Nothing => "nothing".to_owned(),
         }
     }
 
@@ -266,7 +266,7 @@ mod tests {
             (".env", ""),
         ]);
         let own = rules("/n /own\n/b /own\n/b.html /own 307!\n/q /own?x=1 302\n/self /self\n");
-        let ask = Ask { base_path: "/docs/", slashes: Slashes::Redirect, rules: &own };
+        let ask = RouteSettings { base_path: "/docs/", slashes: Slashes::Redirect, rules: &own };
         for (address, query, expected) in [
             ("/", None, "index.html"),
             ("/n", None, "301 to /docs/own"),
@@ -301,20 +301,20 @@ mod tests {
             ("/out", None, "301 to https://x.example/y"),
             ("/none", None, "nothing"),
         ] {
-            assert_eq!(told(&site, route(&site, &ask, address.as_bytes(), query)), expected, "{address} {query:?}");
+            assert_eq!(told(&site, route_address(&site, &ask, address.as_bytes(), query)), expected, "{address} {query:?}");
         }
-        let serve = Ask { slashes: Slashes::Serve, ..ask };
-        assert_eq!(told(&site, route(&site, &serve, b"/a", None)), "a/index.html");
+        let serve = RouteSettings { slashes: Slashes::Serve, ..ask };
+        assert_eq!(told(&site, route_address(&site, &serve, b"/a", None)), "a/index.html");
     }
 
     #[test]
     fn rules_are_asked_for_addresses_up_to_a_length() {
         let own = rules("/x/* /b 302\n");
-        let ask = Ask { base_path: "/", slashes: Slashes::Serve, rules: &own };
+        let ask = RouteSettings { base_path: "/", slashes: Slashes::Serve, rules: &own };
         let site = sealed(&[("index.html", "")]);
         let long = |len: usize| format!("/x/{}", "y".repeat(len - 3));
-        let of = |len: usize| told(&site, route(&site, &ask, long(len).as_bytes(), None));
-        assert_eq!((of(LONGEST_ADDRESS).as_str(), of(LONGEST_ADDRESS + 1).as_str()), ("302 to /b", "nothing"));
+        let of = |len: usize| told(&site, route_address(&site, &ask, long(len).as_bytes(), None));
+        assert_eq!((of(MAX_ADDRESS_BYTES).as_str(), of(MAX_ADDRESS_BYTES + 1).as_str()), ("302 to /b", "nothing"));
     }
 
     #[test]
@@ -329,12 +329,12 @@ mod tests {
                             /app/* /index.html 200\n/en/* /404.html 404\n/q /q?x=1\n/enc /n%20o\n",
             ),
         ]);
-        let none = Rules::default();
+        let none = RuleSet::default();
         for base_path in ["/", "/docs/"] {
-            let ask = Ask { base_path, slashes: Slashes::Redirect, rules: &none };
-            let end = |address: &str| end_within(&site, &ask, address.as_bytes(), None, None);
+            let ask = RouteSettings { base_path, slashes: Slashes::Redirect, rules: &none };
+            let end = |address: &str| follow_to_end(&site, &ask, address.as_bytes(), None, None);
             for address in ["/", "/a", "/a/", "/one", "/two", "/app/x", "/a/index.html"] {
-                assert_eq!(end(address), End::File, "{address}");
+                assert_eq!(end(address), RedirectEnd::File, "{address}");
             }
             for (address, last) in [
                 ("/none", "/none"),
@@ -344,46 +344,46 @@ mod tests {
                 ("/enc", "/n o"),
                 ("/.env", "/.env"),
             ] {
-                assert_eq!(end(address), End::Dead(last.as_bytes().to_vec()), "{address}");
+                assert_eq!(end(address), RedirectEnd::Dead(last.as_bytes().to_vec()), "{address}");
             }
-            assert_eq!(end("/out"), End::Elsewhere);
+            assert_eq!(end("/out"), RedirectEnd::Elsewhere);
             let way = ["/l2", "/l3", "/l1", "/l2"].map(|step| step.as_bytes().to_vec()).to_vec();
-            assert_eq!(end("/l2"), End::Loop(way));
-            assert!(matches!(end("/grow/a"), End::Loop(way) if way.len() == HOPS + 1));
-            assert_eq!(end_within(&site, &ask, b"/none", None, Some(&Budget::new(0))), End::File);
-            assert!(matches!(end_within(&site, &ask, b"/none", None, Some(&Budget::new(1 << 30))), End::Dead(_)));
+            assert_eq!(end("/l2"), RedirectEnd::Loop(way));
+            assert!(matches!(end("/grow/a"), RedirectEnd::Loop(way) if way.len() == MAX_REDIRECTS + 1));
+            assert_eq!(follow_to_end(&site, &ask, b"/none", None, Some(&ComparisonBudget::new(0))), RedirectEnd::File);
+            assert!(matches!(follow_to_end(&site, &ask, b"/none", None, Some(&ComparisonBudget::new(1 << 30))), RedirectEnd::Dead(_)));
         }
     }
 
     #[test]
     fn as_many_redirects_are_followed_as_browsers_do() {
-        for (hops, is_followed) in [(HOPS - 1, true), (HOPS, false)] {
+        for (hops, is_followed) in [(MAX_REDIRECTS - 1, true), (MAX_REDIRECTS, false)] {
             let lines: Vec<String> = (0..hops).map(|n| format!("/{n} /{}\n", n + 1)).collect();
             let (own, last) = (rules(&lines.concat()), format!("{hops}.html"));
             let site = sealed(&[(last.as_str(), "")]);
-            let ask = Ask { base_path: "/", slashes: Slashes::Serve, rules: &own };
-            assert_eq!(end_within(&site, &ask, b"/0", None, None) == End::File, is_followed, "{hops}");
+            let ask = RouteSettings { base_path: "/", slashes: Slashes::Serve, rules: &own };
+            assert_eq!(follow_to_end(&site, &ask, b"/0", None, None) == RedirectEnd::File, is_followed, "{hops}");
         }
     }
 
     #[test]
     fn a_budget_is_spent_by_what_is_compared_and_followed() {
-        let budget = Budget::new(100);
-        budget.compare(1, b"/xxxxxxx");
+        let budget = ComparisonBudget::new(100);
+        budget.spend_matches(1, b"/xxxxxxx");
         assert!(!budget.is_spent());
-        budget.compare(1, &[b'/'; 27]);
+        budget.spend_matches(1, &[b'/'; 27]);
         assert!(!budget.is_spent(), "40 and 59 bytes");
         budget.spend(1);
         assert!(budget.is_spent());
-        let budget = Budget::new(Budget::FOLLOWED as u64 + 1);
-        budget.follow();
-        budget.compare(0, b"/x");
-        assert!(!budget.is_spent() && Budget::new(0).is_spent());
+        let budget = ComparisonBudget::new(ComparisonBudget::FOLLOW_COST_BYTES as u64 + 1);
+        budget.spend_follow();
+        budget.spend_matches(0, b"/x");
+        assert!(!budget.is_spent() && ComparisonBudget::new(0).is_spent());
         // Each rule that is matched against an address has a cost, and each that is followed.
         let (site, own) = (sealed(&[("index.html", "")]), rules("/x/* /b\n/y/* /b\n"));
-        let ask = Ask { base_path: "/", slashes: Slashes::Serve, rules: &own };
-        for (address, cost) in [("/x", 2 * 34 + Budget::FOLLOWED), ("/z", 2 * 34), ("/", 0)] {
-            let budget = Budget::new(u64::MAX);
+        let ask = RouteSettings { base_path: "/", slashes: Slashes::Serve, rules: &own };
+        for (address, cost) in [("/x", 2 * 34 + ComparisonBudget::FOLLOW_COST_BYTES), ("/z", 2 * 34), ("/", 0)] {
+            let budget = ComparisonBudget::new(u64::MAX);
             route_within(&site, &ask, address.as_bytes(), None, Some(&budget));
             assert_eq!(budget.spent.load(Ordering::Relaxed), cost as u64, "{address}");
         }

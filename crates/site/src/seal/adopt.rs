@@ -11,17 +11,17 @@ use crate::bundle::BundleReadError;
 use crate::bundle::zip::{ZipEntry, CompressionMethod, ZipArchive};
 use crate::bundle::zip_entry::{ZipEntryReader, VerifiedZipEntry};
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
-use crate::index::{Coding, Entry};
-use crate::types::is_text;
+use crate::index::{EntryCompression, IndexEntry};
+use crate::media_types::is_text;
 
-use super::{Effort, Gathered, Meter, copying};
+use super::{SealOptions, GatheredEntries, SealProgress, growing_copy};
 
 /// The size up to which a stored text does not count against adoption, in bytes.
-const SMALL_TEXT: u64 = 1024;
+const MAX_STORED_TEXT_BYTES: u64 = 1024;
 
 /// Whether a ZIP can become the image as it is: no name has the mark of our own images, and stored text over 1 KiB
 /// makes up less than 5 % of the members.
-pub(super) fn fits(zip: &ZipArchive) -> bool {
+pub(super) fn can_adopt(zip: &ZipArchive) -> bool {
     // The reader of images obeys this extra field, which the reader of received ZIPs ignores. As an image this ZIP
     // would have other names.
     if zip.entries.iter().any(|m| m.has_raw_name) {
@@ -30,7 +30,7 @@ pub(super) fn fits(zip: &ZipArchive) -> bool {
     let stored: u64 = zip
         .entries
         .iter()
-        .filter(|m| m.method == CompressionMethod::Stored && m.size > SMALL_TEXT)
+        .filter(|m| m.method == CompressionMethod::Stored && m.size > MAX_STORED_TEXT_BYTES)
         .filter(|m| m.path.as_ref().is_some_and(|path| is_text(path.as_bytes())))
         .map(|m| m.compressed_len)
         .sum();
@@ -38,8 +38,8 @@ pub(super) fn fits(zip: &ZipArchive) -> bool {
 }
 
 /// The result of verifying all members.
-pub(super) struct Proved {
-    pub(super) gathered: Gathered,
+pub(super) struct VerifiedZip {
+    pub(super) gathered: GatheredEntries,
     /// The SHA-256 and the length of the archive.
     pub(super) archive: (Digest, u64),
     /// Whether every DEFLATE stream ends exactly at its compressed size.
@@ -47,7 +47,7 @@ pub(super) struct Proved {
 }
 
 /// A received archive whose members are copied into the image while that is verified.
-pub(super) struct Received<'a> {
+pub(super) struct ReceivedZip<'a> {
     pub(super) from: &'a File,
     pub(super) to: &'a File,
     /// The offset at which the members end.
@@ -55,12 +55,12 @@ pub(super) struct Received<'a> {
 }
 
 /// Verifies every member. With `received`, its bytes are copied meanwhile and, if `effort` is durable, synced to disk.
-pub(super) fn prove(
+pub(super) fn verify_members(
     zip: &ZipArchive,
-    effort: &Effort,
-    meter: &Meter,
-    received: Option<&Received<'_>>,
-) -> Result<Proved, BundleReadError> {
+    effort: &SealOptions,
+    meter: &SealProgress,
+    received: Option<&ReceivedZip<'_>>,
+) -> Result<VerifiedZip, BundleReadError> {
     let next = AtomicUsize::new(0);
     // The fault of the first faulty member by position, so that the result does not depend on which thread is faster.
     let fault: Mutex<Option<(usize, BundleReadError)>> = Mutex::new(None);
@@ -69,18 +69,18 @@ pub(super) fn prove(
         let copy = received.map(|received| {
             let growth = &growth;
             scope.spawn(move || {
-                copying::all(received.from, received.to, received.end, growth)?;
+                growing_copy::copy_growing(received.from, received.to, received.end, growth)?;
                 if effort.durable { received.to.sync_all() } else { Ok(()) }
             })
         });
-        let archive = scope.spawn(|| digest(zip.file(), &growth));
+        let archive = scope.spawn(|| digest_file(zip.file(), &growth));
         let workers: Vec<_> =
-            (0..effort.threads.max(1)).map(|_| scope.spawn(|| work(zip, &growth, &next, &fault, meter))).collect();
+            (0..effort.threads.max(1)).map(|_| scope.spawn(|| run_worker(zip, &growth, &next, &fault, meter))).collect();
         let mut proofs: Vec<(usize, VerifiedZipEntry)> = Vec::with_capacity(zip.entries.len());
         for worker in workers {
-            proofs.extend(join(worker));
+            proofs.extend(join_worker(worker));
         }
-        (proofs, join(archive), copy.map(join))
+        (proofs, join_worker(archive), copy.map(join_worker))
     });
     copied.transpose().map_err(BundleReadError::Sink)?;
     if let Some((_, error)) = fault.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
@@ -92,12 +92,12 @@ pub(super) fn prove(
     proofs.sort_unstable_by_key(|(at, _)| *at);
     let proofs: Vec<VerifiedZipEntry> = proofs.into_iter().map(|(_, proof)| proof).collect();
     let exact = proofs.iter().all(|proof| proof.ends_at_declared_len);
-    Ok(Proved { gathered: gather(zip, &proofs)?, archive, exact })
+    Ok(VerifiedZip { gathered: gather_entries(zip, &proofs)?, archive, exact })
 }
 
 /// Verifies every member, one after another. `pace` is called with the number of bytes of content that were read; it
 /// may block to limit the speed.
-pub(super) fn prove_slowly(zip: &ZipArchive, pace: &mut dyn FnMut(u64)) -> Result<Gathered, BundleReadError> {
+pub(super) fn verify_members_slowly(zip: &ZipArchive, pace: &mut dyn FnMut(u64)) -> Result<GatheredEntries, BundleReadError> {
     let mut reader = ZipEntryReader::new();
     let mut proofs = Vec::with_capacity(zip.entries.len());
     for member in &zip.entries {
@@ -107,13 +107,13 @@ pub(super) fn prove_slowly(zip: &ZipArchive, pace: &mut dyn FnMut(u64)) -> Resul
         };
         proofs.push(reader.verify(zip, member, &mut sink)?);
     }
-    gather(zip, &proofs)
+    gather_entries(zip, &proofs)
 }
 
 /// Collects the files and folders of a ZIP from the verified members.
-fn gather(zip: &ZipArchive, proofs: &[VerifiedZipEntry]) -> Result<Gathered, BundleReadError> {
+fn gather_entries(zip: &ZipArchive, proofs: &[VerifiedZipEntry]) -> Result<GatheredEntries, BundleReadError> {
     zip.check_gaps(proofs.iter().map(|proof| proof.end))?;
-    let mut gathered = Gathered { files: Vec::new(), folders: Vec::new() };
+    let mut gathered = GatheredEntries { files: Vec::new(), folders: Vec::new() };
     for (member, proof) in zip.entries.iter().zip(proofs) {
         let Some(path) = &member.path else { continue };
         if member.is_folder {
@@ -126,16 +126,16 @@ fn gather(zip: &ZipArchive, proofs: &[VerifiedZipEntry]) -> Result<Gathered, Bun
 }
 
 /// Joins a worker and passes its panic on: without its members the result would be incomplete.
-fn join<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
+fn join_worker<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn work(
+fn run_worker(
     zip: &ZipArchive,
     growth: &Growth,
     next: &AtomicUsize,
     fault: &Mutex<Option<(usize, BundleReadError)>>,
-    meter: &Meter,
+    meter: &SealProgress,
 ) -> Vec<(usize, VerifiedZipEntry)> {
     let mut reader = ZipEntryReader::new();
     let mut proofs = Vec::new();
@@ -164,11 +164,11 @@ fn work(
     }
 }
 
-fn entry(member: &ZipEntry, proof: &VerifiedZipEntry) -> Entry {
-    Entry {
+fn entry(member: &ZipEntry, proof: &VerifiedZipEntry) -> IndexEntry {
+    IndexEntry {
         coding: match member.method {
-            CompressionMethod::Stored => Coding::Stored,
-            CompressionMethod::Deflate => Coding::Deflate,
+            CompressionMethod::Stored => EntryCompression::Stored,
+            CompressionMethod::Deflate => EntryCompression::Deflate,
         },
         offset: proof.offset,
         coded_len: member.compressed_len,
@@ -183,7 +183,7 @@ fn entry(member: &ZipEntry, proof: &VerifiedZipEntry) -> Entry {
 }
 
 /// Computes the SHA-256 and the length of a file while it may still grow.
-pub(super) fn digest(file: &File, growth: &Growth) -> io::Result<(Digest, u64)> {
+pub(super) fn digest_file(file: &File, growth: &Growth) -> io::Result<(Digest, u64)> {
     let mut hasher = Sha256Hasher::new();
     let mut buffer = vec![0; 256 * 1024];
     let mut at = 0;

@@ -9,10 +9,10 @@
 #![deny(clippy::disallowed_methods)]
 
 mod adopt;
-mod copying;
+mod growing_copy;
 #[allow(clippy::disallowed_methods)] // the user names the target
 pub mod pack;
-pub mod recode;
+pub mod coding_writer;
 mod rewrite;
 #[allow(clippy::disallowed_methods)] // the user names the target
 pub mod unpack;
@@ -41,15 +41,15 @@ use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::SitePath;
 use docwharf_base::model::version::{VersionManifest, VersionId};
 use crate::image::ImageWriter;
-use crate::index::{self, Entry};
+use crate::index::{self, IndexEntry};
 
 /// zlib's fastest level: an image is written once and mostly sent to clients on the same network, so little compression
 /// is enough.
-const FASTEST: u32 = 1;
+const FASTEST_LEVEL: u32 = 1;
 
 /// The limits and settings of sealing and verifying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Effort {
+pub struct SealOptions {
     /// The limits that an archive must keep.
     pub limits: BundleLimits,
     /// The number of threads that verify or compress, in addition to the one that reads.
@@ -60,24 +60,24 @@ pub struct Effort {
     pub level: u32,
     /// Whether the bundle belongs to the caller, is on the file system of the image, and may be moved. It is for the
     /// caller, who then passes a `place` to [`seal_opened`]; sealing itself does not read it.
-    pub take: bool,
+    pub may_move: bool,
 }
 
-impl Effort {
+impl SealOptions {
     /// Creates settings with all processors, the fastest level, and without syncing to disk.
-    pub fn new(limits: BundleLimits) -> Effort {
-        Effort { limits, threads: cores::count(), durable: false, level: FASTEST, take: false }
+    pub fn new(limits: BundleLimits) -> SealOptions {
+        SealOptions { limits, threads: cores::count(), durable: false, level: FASTEST_LEVEL, may_move: false }
     }
 }
 
 /// The progress of sealing, for display by another thread.
 #[derive(Debug, Default)]
-pub struct Meter {
+pub struct SealProgress {
     done: AtomicU64,
     files: AtomicU64,
 }
 
-impl Meter {
+impl SealProgress {
     /// Returns the number of bytes of content that were read.
     pub fn bytes(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
@@ -96,31 +96,31 @@ impl Meter {
 
 /// The place where images are written before they are verified.
 #[derive(Debug)]
-pub enum Space {
+pub enum ImageSpace {
     /// Named files in a folder of the store, which another user may own.
     Dir(Directory),
     /// Files without a name in this folder, which disappear with the process.
     Unlinked(PathBuf),
 }
 
-/// The name of the image in [`Space::Dir`].
-pub const IMAGE: &str = "site.zip";
+/// The name of the image in [`ImageSpace::Dir`].
+pub const IMAGE_FILE_NAME: &str = "site.zip";
 /// The name of a received ZIP that cannot be adopted, while it is rewritten.
-const RECEIVED: &str = "received.zip";
+const RECEIVED_FILE_NAME: &str = "received.zip";
 
-impl Space {
+impl ImageSpace {
     fn create(&self, name: &str) -> Result<File, SealError> {
         let made = match self {
-            Space::Dir(dir) => dir.create_file(name, 0o600).map_err(|e| (dir.path().join(name), e)),
-            Space::Unlinked(dir) => tempfile::tempfile_in(dir).map_err(|e| (dir.clone(), e)),
+            ImageSpace::Dir(dir) => dir.create_file(name, 0o600).map_err(|e| (dir.path().join(name), e)),
+            ImageSpace::Unlinked(dir) => tempfile::tempfile_in(dir).map_err(|e| (dir.clone(), e)),
         };
         made.map_err(|(path, source)| SealError::Write { path, source })
     }
 
     fn path(&self) -> &Path {
         match self {
-            Space::Dir(dir) => dir.path(),
-            Space::Unlinked(dir) => dir,
+            ImageSpace::Dir(dir) => dir.path(),
+            ImageSpace::Unlinked(dir) => dir,
         }
     }
 }
@@ -169,7 +169,7 @@ impl SealError {
 
 /// A verified bundle: it was read to its end and accepted.
 #[derive(Debug)]
-pub struct Proven {
+pub struct VerifiedBundle {
     /// The id of the version that it contains.
     pub id: VersionId,
     /// The kind of bundle.
@@ -177,9 +177,9 @@ pub struct Proven {
     /// Its layout, which says which entries are not part of the site.
     pub flavor: SiteLayout,
     /// The site's files, in byte order of their paths.
-    pub files: Vec<(SitePath, Entry)>,
+    pub files: Vec<(SitePath, IndexEntry)>,
     /// All files, including those that are not part of the site, with their paths in the archive.
-    pub raw_files: Vec<(SitePath, Entry)>,
+    pub raw_files: Vec<(SitePath, IndexEntry)>,
     /// The folders that the archive names.
     pub folders: Vec<SitePath>,
     /// The SHA-256 and the size of the archive; `None` for a folder.
@@ -188,7 +188,7 @@ pub struct Proven {
     pub warnings: Vec<String>,
 }
 
-impl Proven {
+impl VerifiedBundle {
     /// Returns the size of the site's content in bytes.
     pub fn content_len(&self) -> u64 {
         self.files.iter().map(|(_, entry)| entry.len).sum()
@@ -196,16 +196,16 @@ impl Proven {
 
     /// Encodes the index of an image of `image_len` bytes that contains these files.
     pub fn index(&self, image_len: u64) -> Vec<u8> {
-        let files: Vec<(&[u8], Entry)> = self.files.iter().map(|(path, entry)| (path.as_bytes(), *entry)).collect();
-        index::encode(image_len, self.id, &files)
+        let files: Vec<(&[u8], IndexEntry)> = self.files.iter().map(|(path, entry)| (path.as_bytes(), *entry)).collect();
+        index::encode_index(image_len, self.id, &files)
     }
 }
 
 /// A verified bundle and its image.
 #[derive(Debug)]
-pub struct Sealing {
+pub struct SealedBundle {
     /// The verified bundle.
-    pub proven: Proven,
+    pub proven: VerifiedBundle,
     /// The image, open for reading.
     pub image: File,
     /// The length of the image in bytes.
@@ -215,18 +215,18 @@ pub struct Sealing {
 }
 
 /// The files and folders of a bundle whose entries have been read.
-pub(crate) struct Gathered {
-    pub(crate) files: Vec<(SitePath, Entry)>,
+pub(crate) struct GatheredEntries {
+    pub(crate) files: Vec<(SitePath, IndexEntry)>,
     pub(crate) folders: Vec<SitePath>,
 }
 
-fn conclude(gathered: Gathered, kind: BundleKind, archive: Option<(Digest, u64)>) -> Result<Proven, BundleRefusal> {
-    let Gathered { files: raw_files, mut folders } = gathered;
+fn finish_verification(gathered: GatheredEntries, kind: BundleKind, archive: Option<(Digest, u64)>) -> Result<VerifiedBundle, BundleRefusal> {
+    let GatheredEntries { files: raw_files, mut folders } = gathered;
     check_path_conflicts(raw_files.iter().map(|(path, _)| path), folders.iter())?;
     folders.sort_unstable();
     folders.dedup();
     let flavor = SiteLayout::detect(raw_files.iter().map(|(path, _)| path))?;
-    let mut files: Vec<(SitePath, Entry)> =
+    let mut files: Vec<(SitePath, IndexEntry)> =
         raw_files.iter().filter_map(|(path, entry)| Some((flavor.site_path(path)?, *entry))).collect();
     files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     let mut manifest = VersionManifest::default();
@@ -237,16 +237,16 @@ fn conclude(gathered: Gathered, kind: BundleKind, archive: Option<(Digest, u64)>
     if !flavor.has_root_index {
         warnings.push("there is no index.html at the root, so / will be 404".to_owned());
     }
-    Ok(Proven { id: manifest.id(), kind, flavor, files, raw_files, folders, archive, warnings })
+    Ok(VerifiedBundle { id: manifest.id(), kind, flavor, files, raw_files, folders, archive, warnings })
 }
 
 /// Verifies the bundle at `path` and writes its sealed image in `space`.
-pub fn seal(path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Result<Sealing, SealError> {
+pub fn seal(path: &Path, space: &ImageSpace, effort: &SealOptions, meter: &SealProgress) -> Result<SealedBundle, SealError> {
     let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
     if is_dir(path)? {
         let folder = FolderReader::open(path, &effort.limits).map_err(lift)?;
         let warnings = folder.warnings.clone();
-        let mut sealing = write_anew(folder, BundleKind::Folder, |_| None, path, space, effort, meter)?;
+        let mut sealing = write_new_image(folder, BundleKind::Folder, |_| None, path, space, effort, meter)?;
         sealing.proven.warnings.extend(warnings);
         return Ok(sealing);
     }
@@ -259,11 +259,11 @@ pub fn seal(path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Resul
 pub fn seal_opened(
     file: File,
     path: &Path,
-    place: Option<Place<'_>>,
-    space: &Space,
-    effort: &Effort,
-    meter: &Meter,
-) -> Result<Sealing, SealError> {
+    place: Option<FilePlace<'_>>,
+    space: &ImageSpace,
+    effort: &SealOptions,
+    meter: &SealProgress,
+) -> Result<SealedBundle, SealError> {
     let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
     match format::open_archive(file, path, &effort.limits).map_err(lift)? {
         RecognizedArchive::Tar(kind, tar) => seal_tar(*tar, kind, path, space, effort, meter),
@@ -272,17 +272,17 @@ pub fn seal_opened(
 }
 
 /// The place of a file: its directory, and its name in it.
-pub type Place<'a> = (&'a Directory, &'a OsStr);
+pub type FilePlace<'a> = (&'a Directory, &'a OsStr);
 
 /// Verifies and seals a bundle that is still being downloaded to `place`, if it can be read from start to end. `None`
 /// for a ZIP, whose directory is at its end, and for a download that fails or ends before its first byte.
 pub fn seal_arriving(
-    (directory, name): Place<'_>,
+    (directory, name): FilePlace<'_>,
     growth: &Arc<Growth>,
-    space: &Space,
-    effort: &Effort,
-    meter: &Meter,
-) -> Result<Option<Sealing>, SealError> {
+    space: &ImageSpace,
+    effort: &SealOptions,
+    meter: &SealProgress,
+) -> Result<Option<SealedBundle>, SealError> {
     // The download creates the file with its first byte.
     if growth.wait_for(1).is_none_or(|there| there == 0) {
         return Ok(None);
@@ -301,22 +301,22 @@ fn seal_tar(
     tar: TarReader,
     kind: BundleKind,
     path: &Path,
-    space: &Space,
-    effort: &Effort,
-    meter: &Meter,
-) -> Result<Sealing, SealError> {
-    write_anew(tar, kind, |tar| Some(tar.into_source().digest_and_len()), path, space, effort, meter)
+    space: &ImageSpace,
+    effort: &SealOptions,
+    meter: &SealProgress,
+) -> Result<SealedBundle, SealError> {
+    write_new_image(tar, kind, |tar| Some(tar.into_source().digest_and_len()), path, space, effort, meter)
 }
 
 /// Copies or moves a received ZIP, then adopts or rewrites it.
 fn seal_zip(
     received: &File,
     path: &Path,
-    place: Option<Place<'_>>,
-    space: &Space,
-    effort: &Effort,
-    meter: &Meter,
-) -> Result<Sealing, SealError> {
+    place: Option<FilePlace<'_>>,
+    space: &ImageSpace,
+    effort: &SealOptions,
+    meter: &SealProgress,
+) -> Result<SealedBundle, SealError> {
     let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
     let write = |source| SealError::Write { path: space.path().to_owned(), source };
     let length = received.metadata().map_err(|source| SealError::Read { path: path.to_owned(), source })?.len();
@@ -325,30 +325,30 @@ fn seal_zip(
     }
     let read = |source| SealError::Read { path: path.to_owned(), source };
     let start = ZipArchive::find_directory_start(received.try_clone().map_err(read)?, path).map_err(lift)?;
-    if let (Some((directory, name)), Space::Dir(dir)) = (place, space)
-        && directory.rename(name, dir, IMAGE).is_ok()
+    if let (Some((directory, name)), ImageSpace::Dir(dir)) = (place, space)
+        && directory.rename(name, dir, IMAGE_FILE_NAME).is_ok()
     {
-        let image = moved(dir, received).map_err(write)?;
-        return take_zip(image, path, space, effort, meter);
+        let image = open_moved_image(dir, received).map_err(write)?;
+        return seal_moved_zip(image, path, space, effort, meter);
     }
-    let image = space.create(IMAGE)?;
+    let image = space.create(IMAGE_FILE_NAME)?;
     // The copy is verified, because the copy is served, whatever happens to the original meanwhile. Its central
     // directory is copied first; the members are verified while they are being copied.
-    copying::range(received, &image, start, length).map_err(write)?;
+    growing_copy::copy_range(received, &image, start, length).map_err(write)?;
     let zip = ZipArchive::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
-    let (archive, zip) = if adopt::fits(&zip) {
-        let received = adopt::Received { from: received, to: &image, end: start };
-        let proved = adopt::prove(&zip, effort, meter, Some(&received)).map_err(lift)?;
+    let (archive, zip) = if adopt::can_adopt(&zip) {
+        let received = adopt::ReceivedZip { from: received, to: &image, end: start };
+        let proved = adopt::verify_members(&zip, effort, meter, Some(&received)).map_err(lift)?;
         if proved.exact {
             let image_len = proved.archive.1;
-            let proven = conclude(proved.gathered, BundleKind::Zip, Some(proved.archive));
+            let proven = finish_verification(proved.gathered, BundleKind::Zip, Some(proved.archive));
             let proven = proven.map_err(|refusal| lift(refusal.into()))?;
-            return Ok(Sealing { proven, image, image_len, adopted: true });
+            return Ok(SealedBundle { proven, image, image_len, adopted: true });
         }
         (proved.archive, zip)
     } else {
-        copying::range(received, &image, 0, start).map_err(write)?;
-        (adopt::digest(&image, &Growth::done()).map_err(write)?, zip)
+        growing_copy::copy_range(received, &image, 0, start).map_err(write)?;
+        (adopt::digest_file(&image, &Growth::done()).map_err(write)?, zip)
     };
     rewrite_zip(zip, archive, path, space, effort, meter)
 }
@@ -356,8 +356,8 @@ fn seal_zip(
 /// Opens the image that was `received` and has been moved into `dir`. The image must have no other name, so that no
 /// later download can write to the sealed file, and must still be that file: another user may own the folder and
 /// replace it.
-fn moved(dir: &Directory, received: &File) -> io::Result<File> {
-    let image = dir.open_file(IMAGE, Access::ReadWrite, Demands::SINGLE_NAME)?;
+fn open_moved_image(dir: &Directory, received: &File) -> io::Result<File> {
+    let image = dir.open_file(IMAGE_FILE_NAME, Access::ReadWrite, Demands::SINGLE_NAME)?;
     if FileId::of(&image.metadata()?) == FileId::of(&received.metadata()?) {
         Ok(image)
     } else {
@@ -368,27 +368,27 @@ fn moved(dir: &Directory, received: &File) -> io::Result<File> {
 }
 
 /// Verifies a moved ZIP in place: in `space`, under the image's name. No other process writes to it.
-fn take_zip(image: File, path: &Path, space: &Space, effort: &Effort, meter: &Meter) -> Result<Sealing, SealError> {
+fn seal_moved_zip(image: File, path: &Path, space: &ImageSpace, effort: &SealOptions, meter: &SealProgress) -> Result<SealedBundle, SealError> {
     let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
     let write = |source| SealError::Write { path: space.path().to_owned(), source };
     let zip = ZipArchive::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
     let mut archive = None;
-    if adopt::fits(&zip) {
-        let proved = adopt::prove(&zip, effort, meter, None).map_err(lift)?;
+    if adopt::can_adopt(&zip) {
+        let proved = adopt::verify_members(&zip, effort, meter, None).map_err(lift)?;
         if proved.exact {
             if effort.durable {
                 image.sync_all().map_err(write)?;
             }
             let image_len = proved.archive.1;
-            let proven = conclude(proved.gathered, BundleKind::Zip, Some(proved.archive));
+            let proven = finish_verification(proved.gathered, BundleKind::Zip, Some(proved.archive));
             let proven = proven.map_err(|refusal| lift(refusal.into()))?;
-            return Ok(Sealing { proven, image, image_len, adopted: true });
+            return Ok(SealedBundle { proven, image, image_len, adopted: true });
         }
         archive = Some(proved.archive);
     }
     let archive = match archive {
         Some(archive) => archive,
-        None => adopt::digest(&image, &Growth::done()).map_err(write)?,
+        None => adopt::digest_file(&image, &Growth::done()).map_err(write)?,
     };
     rewrite_zip(zip, archive, path, space, effort, meter)
 }
@@ -398,98 +398,98 @@ fn rewrite_zip(
     zip: ZipArchive,
     archive: (Digest, u64),
     path: &Path,
-    space: &Space,
-    effort: &Effort,
-    meter: &Meter,
-) -> Result<Sealing, SealError> {
+    space: &ImageSpace,
+    effort: &SealOptions,
+    meter: &SealProgress,
+) -> Result<SealedBundle, SealError> {
     let write = |source| SealError::Write { path: space.path().to_owned(), source };
-    if let Space::Dir(dir) = space {
-        dir.rename(IMAGE, dir, RECEIVED).map_err(write)?;
+    if let ImageSpace::Dir(dir) = space {
+        dir.rename(IMAGE_FILE_NAME, dir, RECEIVED_FILE_NAME).map_err(write)?;
     }
-    let sealing = write_anew(ZipReader::new(zip), BundleKind::Zip, |_| Some(archive), path, space, effort, meter)?;
-    if let Space::Dir(dir) = space {
-        dir.remove_file(RECEIVED).map_err(write)?;
+    let sealing = write_new_image(ZipReader::new(zip), BundleKind::Zip, |_| Some(archive), path, space, effort, meter)?;
+    if let ImageSpace::Dir(dir) = space {
+        dir.remove_file(RECEIVED_FILE_NAME).map_err(write)?;
     }
     Ok(sealing)
 }
 
-fn write_anew<E: BundleReader>(
+fn write_new_image<E: BundleReader>(
     mut entries: E,
     kind: BundleKind,
     archive: impl FnOnce(E) -> Option<(Digest, u64)>,
     path: &Path,
-    space: &Space,
-    effort: &Effort,
-    meter: &Meter,
-) -> Result<Sealing, SealError> {
+    space: &ImageSpace,
+    effort: &SealOptions,
+    meter: &SealProgress,
+) -> Result<SealedBundle, SealError> {
     let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
     let write = |source| SealError::Write { path: space.path().to_owned(), source };
-    let image = space.create(IMAGE)?;
+    let image = space.create(IMAGE_FILE_NAME)?;
     let writer = ImageWriter::new(image.try_clone().map_err(write)?);
-    let (gathered, writer) = rewrite::run(&mut entries, Some(writer), effort, meter).map_err(lift)?;
-    let proven = conclude(gathered, kind, archive(entries)).map_err(|refusal| lift(refusal.into()))?;
+    let (gathered, writer) = rewrite::rewrite_image(&mut entries, Some(writer), effort, meter).map_err(lift)?;
+    let proven = finish_verification(gathered, kind, archive(entries)).map_err(|refusal| lift(refusal.into()))?;
     let mut image_len = 0;
     if let Some(mut writer) = writer {
         for folder in &proven.folders {
-            writer.folder(&[folder.as_bytes(), b"/"].concat()).map_err(write)?;
+            writer.append_folder(&[folder.as_bytes(), b"/"].concat()).map_err(write)?;
         }
         image_len = writer.finish().map_err(write)?;
     }
     if effort.durable {
         image.sync_all().map_err(write)?;
     }
-    Ok(Sealing { proven, image, image_len, adopted: false })
+    Ok(SealedBundle { proven, image, image_len, adopted: false })
 }
 
 /// Verifies the bundle at `path` without writing anything.
-pub fn verify(path: &Path, effort: &Effort, meter: &Meter) -> Result<Proven, SealError> {
+pub fn verify(path: &Path, effort: &SealOptions, meter: &SealProgress) -> Result<VerifiedBundle, SealError> {
     let lift = |error: BundleReadError| SealError::from_read(error, path, path);
     let refuse = |refusal: BundleRefusal| lift(refusal.into());
     if is_dir(path)? {
         let mut folder = FolderReader::open(path, &effort.limits).map_err(lift)?;
-        let (gathered, _) = rewrite::run(&mut folder, None, effort, meter).map_err(lift)?;
-        let mut proven = conclude(gathered, BundleKind::Folder, None).map_err(refuse)?;
+        let (gathered, _) = rewrite::rewrite_image(&mut folder, None, effort, meter).map_err(lift)?;
+        let mut proven = finish_verification(gathered, BundleKind::Folder, None).map_err(refuse)?;
         proven.warnings.extend(folder.warnings);
         return Ok(proven);
     }
     match open(path, &effort.limits).map_err(lift)? {
         RecognizedArchive::Tar(kind, mut tar) => {
-            let (gathered, _) = rewrite::run(&mut *tar, None, effort, meter).map_err(lift)?;
-            conclude(gathered, kind, Some(tar.into_source().digest_and_len())).map_err(refuse)
+            let (gathered, _) = rewrite::rewrite_image(&mut *tar, None, effort, meter).map_err(lift)?;
+            finish_verification(gathered, kind, Some(tar.into_source().digest_and_len())).map_err(refuse)
         }
         RecognizedArchive::Zip(file) => {
             let zip = ZipArchive::open(file, path, &effort.limits).map_err(lift)?;
-            let proved = adopt::prove(&zip, effort, meter, None).map_err(lift)?;
-            conclude(proved.gathered, BundleKind::Zip, Some(proved.archive)).map_err(refuse)
+            let proved = adopt::verify_members(&zip, effort, meter, None).map_err(lift)?;
+            finish_verification(proved.gathered, BundleKind::Zip, Some(proved.archive)).map_err(refuse)
         }
     }
 }
 
 /// No limits, for images: the archive was within its limits when it was received, and an image may be larger than its
 /// archive.
-const UNLIMITED: BundleLimits = BundleLimits { entries: u64::MAX, unpacked: u64::MAX, archive: u64::MAX, entry: u64::MAX };
+const NO_LIMITS: BundleLimits = BundleLimits { entries: u64::MAX, unpacked: u64::MAX, archive: u64::MAX, entry: u64::MAX };
 
 /// Verifies a sealed image again.
-pub fn verify_image(path: &Path, effort: &Effort) -> Result<Proven, SealError> {
+pub fn verify_image(path: &Path, effort: &SealOptions) -> Result<VerifiedBundle, SealError> {
     let file = regular::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
     verify_opened_image(file, path, effort)
 }
 
 /// Verifies a sealed image that is open already. `path` is for messages.
-pub fn verify_opened_image(file: File, path: &Path, effort: &Effort) -> Result<Proven, SealError> {
+pub fn verify_opened_image(file: File, path: &Path, effort: &SealOptions) -> Result<VerifiedBundle, SealError> {
     let lift = |error: BundleReadError| SealError::from_read(error, path, path);
-    let zip = ZipArchive::open_image(file, path, &UNLIMITED).map_err(lift)?;
-    let proved = adopt::prove(&zip, effort, &Meter::default(), None).map_err(lift)?;
-    conclude(proved.gathered, BundleKind::Zip, Some(proved.archive)).map_err(|refusal| lift(refusal.into()))
+    let zip = ZipArchive::open_image(file, path, &NO_LIMITS).map_err(lift)?;
+    let proved = adopt::verify_members(&zip, effort, &SealProgress::default(), None).map_err(lift)?;
+    finish_verification(proved.gathered, BundleKind::Zip, Some(proved.archive)).map_err(|refusal| lift(refusal.into()))
 }
 
 /// Verifies a sealed image on the calling thread alone. `pace` is called with the size of each piece of content that
 /// was read, and may block to limit the speed. `path` is for messages.
-pub fn verify_slowly(image: File, path: &Path, pace: &mut dyn FnMut(u64)) -> Result<Proven, SealError> {
+pub fn verify_slowly(image: File, path: &Path, pace: &mut dyn FnMut(u64)) -> Result<VerifiedBundle, SealError> {
     let lift = |error: BundleReadError| SealError::from_read(error, path, path);
-    let zip = ZipArchive::open_image(image, path, &UNLIMITED).map_err(lift)?;
-    let gathered = adopt::prove_slowly(&zip, pace).map_err(lift)?;
-    conclude(gathered, BundleKind::Zip, None).map_err(|refusal| lift(refusal.into()))
+    let zip = ZipArchive::open_image(image, path, &NO_LIMITS).map_err(lift)?;
+    let gathered = adopt::verify_members_slowly(&zip, pace).map_err(lift)?;
+    finish_verification(gathered, BundleKind::Zip, None).map_err(|refusal| lift(refusal.into()))
 }
 
 fn open(path: &Path, limits: &BundleLimits) -> Result<RecognizedArchive, BundleReadError> {

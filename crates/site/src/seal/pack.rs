@@ -9,13 +9,13 @@ use crate::bundle::folder::FolderReader;
 use crate::bundle::{BundleReader, BundleKind};
 use docwharf_base::model::site_path::SitePath;
 
-use super::{Effort, Meter, Proven, SealError, Space, seal, verify};
+use super::{SealOptions, SealProgress, VerifiedBundle, SealError, ImageSpace, seal, verify};
 
 /// zlib's default level: a bundle is written once and transferred often.
 const GZIP_LEVEL: u32 = 6;
 /// The Zstandard level for bundles.
 const ZSTD_LEVEL: i32 = 12;
-const BLOCK: usize = 512;
+const TAR_BLOCK_BYTES: usize = 512;
 
 /// The reason why no bundle was written.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum PackError {
     Changed(PathBuf),
 }
 
-fn kind_of(name: &Path) -> Option<BundleKind> {
+fn kind_by_extension(name: &Path) -> Option<BundleKind> {
     let name = name.file_name()?.to_str()?.to_ascii_lowercase();
     let ends = |end: &str| name.ends_with(end);
     match () {
@@ -54,33 +54,33 @@ fn kind_of(name: &Path) -> Option<BundleKind> {
 
 /// The progress of each of the three passes of packing.
 #[derive(Debug, Default)]
-pub struct Passes {
+pub struct PackProgress {
     /// Verifying the folder.
-    pub reading: Meter,
+    pub reading: SealProgress,
     /// Writing the bundle.
-    pub writing: Meter,
+    pub writing: SealProgress,
     /// Verifying the bundle that was written.
-    pub proving: Meter,
+    pub proving: SealProgress,
 }
 
 /// Packs the site in `folder` into `to`, whose extension selects the kind, and verifies the result. `meter` shows the
 /// progress of the first pass.
-pub fn pack(folder: &Path, to: &Path, effort: &Effort, meter: &Meter) -> Result<Proven, PackError> {
-    pack_measured(folder, to, effort, [meter, &Meter::default(), &Meter::default()])
+pub fn pack(folder: &Path, to: &Path, effort: &SealOptions, meter: &SealProgress) -> Result<VerifiedBundle, PackError> {
+    pack_measured(folder, to, effort, [meter, &SealProgress::default(), &SealProgress::default()])
 }
 
 /// As [`pack`], with the progress of all its passes.
-pub fn pack_watched(folder: &Path, to: &Path, effort: &Effort, passes: &Passes) -> Result<Proven, PackError> {
+pub fn pack_with_progress(folder: &Path, to: &Path, effort: &SealOptions, passes: &PackProgress) -> Result<VerifiedBundle, PackError> {
     pack_measured(folder, to, effort, [&passes.reading, &passes.writing, &passes.proving])
 }
 
 fn pack_measured(
     folder: &Path,
     to: &Path,
-    effort: &Effort,
-    [reading, writing, proving]: [&Meter; 3],
-) -> Result<Proven, PackError> {
-    let kind = kind_of(to).ok_or_else(|| PackError::NoKind(to.to_owned()))?;
+    effort: &SealOptions,
+    [reading, writing, proving]: [&SealProgress; 3],
+) -> Result<VerifiedBundle, PackError> {
+    let kind = kind_by_extension(to).ok_or_else(|| PackError::NoKind(to.to_owned()))?;
     let write = |source| PackError::Write { path: to.to_owned(), source };
     let parent = match to.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -89,8 +89,8 @@ fn pack_measured(
     let read = verify(folder, effort, reading)?;
     let mut output = tempfile::Builder::new().prefix(".docwharf-").tempfile_in(parent).map_err(write)?;
     if kind == BundleKind::Zip {
-        let effort = Effort { level: GZIP_LEVEL, ..*effort };
-        let mut sealing = seal(folder, &Space::Unlinked(parent.to_owned()), &effort, writing)?;
+        let effort = SealOptions { level: GZIP_LEVEL, ..*effort };
+        let mut sealing = seal(folder, &ImageSpace::Unlinked(parent.to_owned()), &effort, writing)?;
         io::Seek::rewind(&mut sealing.image)
             .and_then(|()| io::copy(&mut sealing.image, output.as_file_mut()))
             .map_err(write)?;
@@ -105,11 +105,11 @@ fn pack_measured(
     }
     output.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(write)?;
     output.persist(to).map_err(|error| write(error.error))?;
-    Ok(Proven { warnings: read.warnings, ..proven })
+    Ok(VerifiedBundle { warnings: read.warnings, ..proven })
 }
 
-fn write_tar(mut folder: FolderReader, kind: BundleKind, file: &mut File, meter: &Meter) -> io::Result<()> {
-    let mut out: Box<dyn Finish> = match kind {
+fn write_tar(mut folder: FolderReader, kind: BundleKind, file: &mut File, meter: &SealProgress) -> io::Result<()> {
+    let mut out: Box<dyn FinishWriter> = match kind {
         BundleKind::TarGz => {
             Box::new(flate2::write::GzEncoder::new(BufWriter::new(file), flate2::Compression::new(GZIP_LEVEL)))
         }
@@ -122,32 +122,32 @@ fn write_tar(mut folder: FolderReader, kind: BundleKind, file: &mut File, meter:
         folder
             .read_content(&mut |bytes| out.write_all(bytes).map_err(crate::bundle::BundleReadError::Sink))
             .map_err(io::Error::other)?;
-        let padding = head.size.next_multiple_of(BLOCK as u64) - head.size;
-        out.write_all(&[0; BLOCK][..padding as usize])?;
+        let padding = head.size.next_multiple_of(TAR_BLOCK_BYTES as u64) - head.size;
+        out.write_all(&[0; TAR_BLOCK_BYTES][..padding as usize])?;
         meter.add(head.size);
     }
-    out.write_all(&[0; 2 * BLOCK])?;
+    out.write_all(&[0; 2 * TAR_BLOCK_BYTES])?;
     out.finish()
 }
 
 /// A writer that must be finished to be complete.
-trait Finish: Write {
+trait FinishWriter: Write {
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
-impl<W: Write> Finish for flate2::write::GzEncoder<W> {
+impl<W: Write> FinishWriter for flate2::write::GzEncoder<W> {
     fn finish(self: Box<Self>) -> io::Result<()> {
         flate2::write::GzEncoder::finish(*self)?.flush()
     }
 }
 
-impl<W: Write> Finish for zstd::stream::write::Encoder<'static, W> {
+impl<W: Write> FinishWriter for zstd::stream::write::Encoder<'static, W> {
     fn finish(self: Box<Self>) -> io::Result<()> {
         zstd::stream::write::Encoder::finish(*self)?.flush()
     }
 }
 
-impl<W: Write> Finish for BufWriter<W> {
+impl<W: Write> FinishWriter for BufWriter<W> {
     fn finish(mut self: Box<Self>) -> io::Result<()> {
         self.flush()
     }
@@ -156,22 +156,22 @@ impl<W: Write> Finish for BufWriter<W> {
 /// Writes a ustar header whose values do not differ between machines, preceded by a PAX header if the path or the size
 /// does not fit (POSIX.1-2017, pax, "ustar Interchange Format").
 fn write_header(out: &mut dyn Write, path: &SitePath, size: u64) -> io::Result<()> {
-    const LARGEST: u64 = 0o77_777_777_777;
+    const MAX_USTAR_SIZE: u64 = 0o77_777_777_777;
     let path = path.as_bytes();
     let mut records = Vec::new();
     if path.len() > 100 {
         pax_record(&mut records, b"path", path);
     }
-    if size > LARGEST {
+    if size > MAX_USTAR_SIZE {
         pax_record(&mut records, b"size", size.to_string().as_bytes());
     }
     if !records.is_empty() {
-        out.write_all(&header(b"././@PaxHeader", records.len() as u64, b'x'))?;
-        let padding = records.len().next_multiple_of(BLOCK) - records.len();
+        out.write_all(&ustar_header(b"././@PaxHeader", records.len() as u64, b'x'))?;
+        let padding = records.len().next_multiple_of(TAR_BLOCK_BYTES) - records.len();
         out.write_all(&records)?;
-        out.write_all(&[0; BLOCK][..padding])?;
+        out.write_all(&[0; TAR_BLOCK_BYTES][..padding])?;
     }
-    out.write_all(&header(&path[..path.len().min(100)], size.min(LARGEST), b'0'))
+    out.write_all(&ustar_header(&path[..path.len().min(100)], size.min(MAX_USTAR_SIZE), b'0'))
 }
 
 /// Appends a PAX record, `LENGTH KEY=VALUE\n`, whose length includes its own digits.
@@ -189,8 +189,8 @@ fn pax_record(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     records.push(b'\n');
 }
 
-fn header(name: &[u8], size: u64, kind: u8) -> [u8; BLOCK] {
-    let mut block = [0u8; BLOCK];
+fn ustar_header(name: &[u8], size: u64, kind: u8) -> [u8; TAR_BLOCK_BYTES] {
+    let mut block = [0u8; TAR_BLOCK_BYTES];
     block[..name.len()].copy_from_slice(name);
     block[100..108].copy_from_slice(b"0000644\0");
     block[108..116].copy_from_slice(b"0000000\0");

@@ -17,24 +17,24 @@ use crate::bundle::{BundleReader, BundleEntryKind, BundleEntry, BundleReadError}
 use docwharf_base::codec::deflate::Deflater;
 use docwharf_base::model::digest::Sha256Hasher;
 use docwharf_base::model::site_path::SitePath;
-use crate::image::{ImageWriter, Member};
-use crate::index::{Coding, Entry};
-use crate::types::is_compressible;
+use crate::image::{ImageWriter, ImageMember};
+use crate::index::{EntryCompression, IndexEntry};
+use crate::media_types::is_compressible;
 
-use super::{Effort, Gathered, Meter};
+use super::{SealOptions, GatheredEntries, SealProgress};
 
 /// The maximum content of a batch, in bytes.
-const BATCH: usize = 512 * 1024;
+const BATCH_BYTES: usize = 512 * 1024;
 /// The size above which a file is written in pieces, in bytes.
-const LARGE: u64 = 2 * 1024 * 1024;
+const LARGE_FILE_BYTES: u64 = 2 * 1024 * 1024;
 /// The maximum number of batches that wait for a free worker.
-const WAITING: usize = 4;
+const MAX_WAITING_BATCHES: usize = 4;
 /// The maximum number of finished batches that wait for an earlier one.
-const EARLY: usize = 6;
+const MAX_EARLY_BATCHES: usize = 6;
 /// The number of written bytes after which a background sync starts, so that the last sync has little left to write.
-const SYNC_EVERY: u64 = 16 * 1024 * 1024;
+const SYNC_INTERVAL_BYTES: u64 = 16 * 1024 * 1024;
 
-struct File {
+struct BatchFile {
     path: SitePath,
     start: usize,
     len: usize,
@@ -42,49 +42,49 @@ struct File {
 }
 
 #[derive(Default)]
-struct Batch {
+struct FileBatch {
     turn: u64,
     content: Vec<u8>,
-    files: Vec<File>,
+    files: Vec<BatchFile>,
 }
 
 /// A compressed batch that waits to be appended to the image.
-struct Finished {
+struct FinishedBatch {
     block: Vec<u8>,
-    members: Vec<Member>,
-    records: Vec<(SitePath, Entry)>,
+    members: Vec<ImageMember>,
+    records: Vec<(SitePath, IndexEntry)>,
 }
 
 /// The state that the threads share.
-struct Shared {
-    state: Mutex<State>,
+struct RewriteShared {
+    state: Mutex<RewriteState>,
     turned: Condvar,
 }
 
-struct State {
+struct RewriteState {
     /// The sequence number that is appended next.
     turn: u64,
     /// The batches that were finished early, by sequence number.
-    early: BTreeMap<u64, Finished>,
+    early: BTreeMap<u64, FinishedBatch>,
     /// Buffers of appended batches, for reuse.
     spare: Vec<Vec<u8>>,
     writer: Option<ImageWriter>,
-    files: Vec<(SitePath, Entry)>,
+    files: Vec<(SitePath, IndexEntry)>,
     failed: Option<io::Error>,
     synced: u64,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl RewriteShared {
+    fn lock(&self) -> MutexGuard<'_, RewriteState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until everything before `turn` has been appended.
-    fn await_turn(&self, turn: u64) -> MutexGuard<'_, State> {
+    fn await_turn(&self, turn: u64) -> MutexGuard<'_, RewriteState> {
         self.turned.wait_while(self.lock(), |state| state.turn != turn).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn pass_on(&self, mut state: MutexGuard<'_, State>) {
+    fn end_turn(&self, mut state: MutexGuard<'_, RewriteState>) {
         state.turn += 1;
         drop(state);
         self.turned.notify_all();
@@ -92,17 +92,17 @@ impl Shared {
 }
 
 /// Reads every entry and, with a `writer`, writes its image; without one, only verifies.
-pub(super) fn run(
+pub(super) fn rewrite_image(
     entries: &mut dyn BundleReader,
     writer: Option<ImageWriter>,
-    effort: &Effort,
-    meter: &Meter,
-) -> Result<(Gathered, Option<ImageWriter>), BundleReadError> {
+    effort: &SealOptions,
+    meter: &SealProgress,
+) -> Result<(GatheredEntries, Option<ImageWriter>), BundleReadError> {
     let syncing = match &writer {
         Some(writer) if effort.durable => Some(writer.file().try_clone().map_err(BundleReadError::Sink)?),
         _ => None,
     };
-    let state = State {
+    let state = RewriteState {
         turn: 0,
         early: BTreeMap::new(),
         spare: Vec::new(),
@@ -111,10 +111,10 @@ pub(super) fn run(
         failed: None,
         synced: 0,
     };
-    let shared = Shared { state: Mutex::new(state), turned: Condvar::new() };
+    let shared = RewriteShared { state: Mutex::new(state), turned: Condvar::new() };
     let level = effort.level;
     let folders = std::thread::scope(|scope| {
-        let (send, receive) = sync_channel::<Batch>(WAITING);
+        let (send, receive) = sync_channel::<FileBatch>(MAX_WAITING_BATCHES);
         let receive = Arc::new(Mutex::new(receive));
         let (nudge, nudged) = sync_channel::<()>(1);
         if let Some(file) = syncing {
@@ -125,21 +125,21 @@ pub(super) fn run(
             .map(|_| {
                 let nudge = nudge.clone();
                 let (shared, receive) = (&shared, Arc::clone(&receive));
-                scope.spawn(move || work(&receive, shared, &nudge, level, meter))
+                scope.spawn(move || run_worker(&receive, shared, &nudge, level, meter))
             })
             .collect();
         drop(nudge);
-        let mut reader = Reader {
+        let mut reader = BatchReader {
             shared: &shared,
             send,
-            batch: Batch::default(),
+            batch: FileBatch::default(),
             turn: 0,
             folders: Vec::new(),
             known: HashMap::new(),
             level,
             meter,
         };
-        let result = reader.all(entries);
+        let result = reader.read_entries(entries);
         let folders = std::mem::take(&mut reader.folders);
         drop(reader); // closes the channel, which ends the workers
         for worker in workers {
@@ -150,34 +150,34 @@ pub(super) fn run(
     let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     match state.failed {
         Some(error) => Err(BundleReadError::Sink(error)),
-        None => Ok((Gathered { files: state.files, folders }, state.writer)),
+        None => Ok((GatheredEntries { files: state.files, folders }, state.writer)),
     }
 }
 
 /// The state of the reading thread.
-struct Reader<'a> {
-    shared: &'a Shared,
-    send: SyncSender<Batch>,
-    batch: Batch,
+struct BatchReader<'a> {
+    shared: &'a RewriteShared,
+    send: SyncSender<FileBatch>,
+    batch: FileBatch,
     turn: u64,
     folders: Vec<SitePath>,
     /// Earlier files by path. It is filled only when a hard link needs it.
     known: HashMap<SitePath, usize>,
     level: u32,
-    meter: &'a Meter,
+    meter: &'a SealProgress,
 }
 
-impl Reader<'_> {
-    fn all(&mut self, entries: &mut dyn BundleReader) -> Result<(), BundleReadError> {
+impl BatchReader<'_> {
+    fn read_entries(&mut self, entries: &mut dyn BundleReader) -> Result<(), BundleReadError> {
         while let Some(head) = entries.next_entry()? {
             let Some(path) = head.path.clone() else {
                 continue;
             };
             match &head.kind {
                 BundleEntryKind::Folder => self.folders.push(path),
-                BundleEntryKind::HardLink(target) => self.same_as(path, target)?,
-                BundleEntryKind::File if head.size > LARGE => self.large(entries, path, &head)?,
-                BundleEntryKind::File => self.small(entries, path, &head)?,
+                BundleEntryKind::HardLink(target) => self.copy_hard_link(path, target)?,
+                BundleEntryKind::File if head.size > LARGE_FILE_BYTES => self.write_large_file(entries, path, &head)?,
+                BundleEntryKind::File => self.add_small_file(entries, path, &head)?,
             }
         }
         self.flush()?;
@@ -186,8 +186,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn small(&mut self, entries: &mut dyn BundleReader, path: SitePath, head: &BundleEntry) -> Result<(), BundleReadError> {
-        if self.batch.content.len() + head.size as usize > BATCH && !self.batch.files.is_empty() {
+    fn add_small_file(&mut self, entries: &mut dyn BundleReader, path: SitePath, head: &BundleEntry) -> Result<(), BundleReadError> {
+        if self.batch.content.len() + head.size as usize > BATCH_BYTES && !self.batch.files.is_empty() {
             self.flush()?;
         }
         let start = self.batch.content.len();
@@ -197,7 +197,7 @@ impl Reader<'_> {
             Ok(())
         })?;
         let len = self.batch.content.len() - start;
-        self.batch.files.push(File { path, start, len, modified: head.modified });
+        self.batch.files.push(BatchFile { path, start, len, modified: head.modified });
         Ok(())
     }
 
@@ -206,7 +206,7 @@ impl Reader<'_> {
             return Ok(());
         }
         let spare = self.shared.lock().spare.pop().unwrap_or_default();
-        let mut batch = std::mem::replace(&mut self.batch, Batch { content: spare, ..Batch::default() });
+        let mut batch = std::mem::replace(&mut self.batch, FileBatch { content: spare, ..FileBatch::default() });
         batch.turn = self.take_turn();
         if self.send.send(batch).is_err() {
             // Workers end only after the channel is closed, or by a panic, which is passed on by `run`.
@@ -224,19 +224,19 @@ impl Reader<'_> {
         self.shared.lock().failed.take().map_or(Ok(()), |error| Err(BundleReadError::Sink(error)))
     }
 
-    fn large(&mut self, entries: &mut dyn BundleReader, path: SitePath, head: &BundleEntry) -> Result<(), BundleReadError> {
+    fn write_large_file(&mut self, entries: &mut dyn BundleReader, path: SitePath, head: &BundleEntry) -> Result<(), BundleReadError> {
         self.flush()?;
         let turn = self.take_turn();
         let mut state = self.shared.await_turn(turn);
-        let coding = if is_compressible(path.as_bytes()) { Coding::Deflate } else { Coding::Stored };
+        let coding = if is_compressible(path.as_bytes()) { EntryCompression::Deflate } else { EntryCompression::Stored };
         let result = write_large(entries, &mut state, path, head, coding, self.level);
         self.meter.add(head.size);
-        self.shared.pass_on(state);
+        self.shared.end_turn(state);
         result
     }
 
     /// Writes a hard link as a copy of the earlier file, because ZIP members may not share bytes.
-    fn same_as(&mut self, path: SitePath, target: &SitePath) -> Result<(), BundleReadError> {
+    fn copy_hard_link(&mut self, path: SitePath, target: &SitePath) -> Result<(), BundleReadError> {
         self.flush()?;
         let turn = self.take_turn();
         let mut state = self.shared.await_turn(turn);
@@ -247,24 +247,24 @@ impl Reader<'_> {
             Some(entry) => copy_member(&mut state, path, entry).map_err(BundleReadError::Sink),
             None => Err(BundleFault::BadHardLink(target.as_bytes().to_vec()).in_entry(path.as_bytes()).into()),
         };
-        self.shared.pass_on(state);
+        self.shared.end_turn(state);
         result
     }
 }
 
 fn write_large(
     entries: &mut dyn BundleReader,
-    state: &mut State,
+    state: &mut RewriteState,
     path: SitePath,
     head: &BundleEntry,
-    coding: Coding,
+    coding: EntryCompression,
     level: u32,
 ) -> Result<(), BundleReadError> {
     let mut content = Sha256Hasher::new();
     let (mut crc, mut coded) = (crc32fast::Hasher::new(), crc32fast::Hasher::new());
     let mut deflater = Deflater::new(level);
     let mut out = Vec::new();
-    let State { writer, files, .. } = state;
+    let RewriteState { writer, files, .. } = state;
     let mut large = match writer {
         Some(writer) => Some(writer.begin_large(path.as_bytes(), coding, head.size).map_err(BundleReadError::Sink)?),
         None => None,
@@ -275,7 +275,7 @@ fn write_large(
         let Some(writer) = writer.as_mut() else {
             return Ok(());
         };
-        let bytes = if coding == Coding::Deflate {
+        let bytes = if coding == EntryCompression::Deflate {
             out.clear();
             deflater.write(bytes, &mut out);
             coded.update(&out);
@@ -285,7 +285,7 @@ fn write_large(
         };
         writer.write_large(bytes).map_err(BundleReadError::Sink)
     })?;
-    let mut entry = Entry {
+    let mut entry = IndexEntry {
         coding,
         offset: 0,
         coded_len: head.size,
@@ -298,7 +298,7 @@ fn write_large(
         modified: head.modified,
     };
     if let (Some(writer), Some(large)) = (writer.as_mut(), large.take()) {
-        if coding == Coding::Deflate {
+        if coding == EntryCompression::Deflate {
             out.clear();
             let ending = deflater.finish(&mut out);
             coded.update(&out);
@@ -312,7 +312,7 @@ fn write_large(
     Ok(())
 }
 
-fn copy_member(state: &mut State, path: SitePath, mut entry: Entry) -> io::Result<()> {
+fn copy_member(state: &mut RewriteState, path: SitePath, mut entry: IndexEntry) -> io::Result<()> {
     if let Some(writer) = &mut state.writer {
         let large = writer.begin_large(path.as_bytes(), entry.coding, entry.len)?;
         let mut buffer = vec![0; 256 * 1024];
@@ -331,34 +331,34 @@ fn copy_member(state: &mut State, path: SitePath, mut entry: Entry) -> io::Resul
 }
 
 /// Runs a worker, which hashes, compresses and appends.
-fn work(receive: &Mutex<Receiver<Batch>>, shared: &Shared, nudge: &SyncSender<()>, level: u32, meter: &Meter) {
+fn run_worker(receive: &Mutex<Receiver<FileBatch>>, shared: &RewriteShared, nudge: &SyncSender<()>, level: u32, meter: &SealProgress) {
     let mut deflater = Deflater::new(level);
     let mut hasher = Sha256Hasher::new();
     let writing = shared.lock().writer.is_some();
     let mut block = Vec::new();
     loop {
         let batch = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Batch { turn, mut content, files }) = batch else { return };
+        let Ok(FileBatch { turn, mut content, files }) = batch else { return };
         let mut members = Vec::with_capacity(files.len());
         let mut records = Vec::with_capacity(files.len());
         for file in files {
             let bytes = &content[file.start..file.start + file.len];
             meter.add(file.len as u64);
-            let (member, entry) = encode(&file, bytes, &mut block, writing.then_some(&mut deflater), &mut hasher);
+            let (member, entry) = encode_file(&file, bytes, &mut block, writing.then_some(&mut deflater), &mut hasher);
             members.extend(member);
             records.push((file.path, entry));
         }
         content.clear();
         // Waits while too many finished batches are stored; otherwise one slow batch would let the others fill the
         // memory. The worker whose batch is next never waits here.
-        let full = |state: &mut State| state.turn != turn && state.early.len() >= EARLY;
+        let full = |state: &mut RewriteState| state.turn != turn && state.early.len() >= MAX_EARLY_BATCHES;
         let mut state = shared.turned.wait_while(shared.lock(), full).unwrap_or_else(PoisonError::into_inner);
         state.spare.push(content);
-        state.early.insert(turn, Finished { block: std::mem::take(&mut block), members, records });
+        state.early.insert(turn, FinishedBatch { block: std::mem::take(&mut block), members, records });
         loop {
             let turn = state.turn;
             let Some(finished) = state.early.remove(&turn) else { break };
-            block = append(&mut state, finished, nudge);
+            block = append_batch(&mut state, finished, nudge);
             state.turn += 1;
         }
         drop(state);
@@ -367,8 +367,8 @@ fn work(receive: &Mutex<Receiver<Batch>>, shared: &Shared, nudge: &SyncSender<()
 }
 
 /// Appends a batch to the image. Returns its buffer, empty.
-fn append(state: &mut State, finished: Finished, nudge: &SyncSender<()>) -> Vec<u8> {
-    let Finished { mut block, members, mut records } = finished;
+fn append_batch(state: &mut RewriteState, finished: FinishedBatch, nudge: &SyncSender<()>) -> Vec<u8> {
+    let FinishedBatch { mut block, members, mut records } = finished;
     if state.failed.is_none()
         && let Some(writer) = &mut state.writer
     {
@@ -380,7 +380,7 @@ fn append(state: &mut State, finished: Finished, nudge: &SyncSender<()>) -> Vec<
         for (_, entry) in &mut records {
             entry.offset += base;
         }
-        if writer.position() - state.synced > SYNC_EVERY {
+        if writer.position() - state.synced > SYNC_INTERVAL_BYTES {
             state.synced = writer.position();
             let _ = nudge.try_send(()); // ignored if the last sync is still running
         }
@@ -391,16 +391,16 @@ fn append(state: &mut State, finished: Finished, nudge: &SyncSender<()>) -> Vec<
 }
 
 /// Encodes one small file into a block; without a `deflater` the file is only hashed.
-fn encode(
-    file: &File,
+fn encode_file(
+    file: &BatchFile,
     content: &[u8],
     block: &mut Vec<u8>,
     deflater: Option<&mut Deflater>,
     hasher: &mut Sha256Hasher,
-) -> (Option<Member>, Entry) {
+) -> (Option<ImageMember>, IndexEntry) {
     hasher.update(content);
-    let mut entry = Entry {
-        coding: Coding::Stored,
+    let mut entry = IndexEntry {
+        coding: EntryCompression::Stored,
         offset: 0,
         coded_len: content.len() as u64,
         len: content.len() as u64,
@@ -418,14 +418,14 @@ fn encode(
     if is_compressible(file.path.as_bytes()) && !content.is_empty() {
         let ending = deflater.encode_all(content, &mut coded);
         if coded.len() < content.len() {
-            entry.coding = Coding::Deflate;
+            entry.coding = EntryCompression::Deflate;
             entry.coded_len = coded.len() as u64;
             (entry.last_header_bit, entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
             entry.coded_crc = crc32fast::hash(&coded);
         }
     }
-    let bytes = if entry.coding == Coding::Deflate { &coded[..] } else { content };
-    let member = Member {
+    let bytes = if entry.coding == EntryCompression::Deflate { &coded[..] } else { content };
+    let member = ImageMember {
         name: file.path.as_bytes().into(),
         coding: entry.coding,
         crc: entry.crc,
@@ -433,7 +433,7 @@ fn encode(
         len: entry.len,
         header: block.len() as u64,
     };
-    member.put_local(block);
+    member.write_local_header(block);
     entry.offset = block.len() as u64;
     block.extend_from_slice(bytes);
     (Some(member), entry)

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use docwharf_base::codec::inflate::Inflate;
 use docwharf_base::model::site_path::{SitePath, is_hidden};
 use crate::mapping;
-use crate::tree::{self, Tree};
+use crate::extract::{self, FileTree};
 
-use super::{Effort, Meter, Proven, SealError, Sealing, Space, seal};
+use super::{SealOptions, SealProgress, VerifiedBundle, SealError, SealedBundle, ImageSpace, seal};
 
 /// The reason why nothing was unpacked.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ fn write_error(path: &Path) -> impl FnOnce(io::Error) -> UnpackError + '_ {
 
 /// Verifies the bundle at `from` and writes its site to `to`, which must be absent or an empty folder; `raw` writes
 /// every accepted entry. After a failure `to` is as it was before.
-pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter) -> Result<Proven, UnpackError> {
+pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &SealOptions, meter: &SealProgress) -> Result<VerifiedBundle, UnpackError> {
     let exists = match fs::read_dir(to) {
         Ok(mut entries) => match entries.next() {
             None => true,
@@ -62,21 +62,21 @@ pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter)
     };
     // The image and the tree are written on the file system of the target, because they are renamed.
     let beside = if exists { to } else { parent };
-    let Sealing { proven, image, .. } = seal(from, &Space::Unlinked(beside.to_owned()), effort, meter)?;
+    let SealedBundle { proven, image, .. } = seal(from, &ImageSpace::Unlinked(beside.to_owned()), effort, meter)?;
     let tree = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(beside).map_err(write_error(beside))?;
-    let image = mapping::map(image, proven.id).map_err(write_error(beside))?;
-    let mut made = Tree::new(File::open(tree.path()).map_err(write_error(tree.path()))?, None);
+    let image = mapping::map_image(image, proven.id).map_err(write_error(beside))?;
+    let mut made = FileTree::new(File::open(tree.path()).map_err(write_error(tree.path()))?, None);
     if raw {
         for folder in &proven.folders {
-            made.make_folder(folder).map_err(|e| write_error(&shown(to, folder))(e.into()))?;
+            made.make_folder(folder).map_err(|e| write_error(&path_for_message(to, folder))(e.into()))?;
         }
     }
     let mut inflate = Inflate::new();
     let files = if raw { &proven.raw_files } else { &proven.files };
     for (path, entry) in files.iter().filter(|(path, _)| raw || !is_hidden(path.as_bytes())) {
         let coded = &image[entry.offset as usize..(entry.offset + entry.coded_len) as usize];
-        let mut file = made.create(path).map_err(|e| write_error(&shown(to, path))(e.into()))?;
-        tree::write(&mut file, coded, entry, &mut inflate).map_err(write_error(&shown(to, path)))?;
+        let mut file = made.create(path).map_err(|e| write_error(&path_for_message(to, path))(e.into()))?;
+        extract::write_content(&mut file, coded, entry, &mut inflate).map_err(write_error(&path_for_message(to, path)))?;
     }
     if exists {
         move_up(tree.path(), to)?;
@@ -94,7 +94,7 @@ pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &Effort, meter: &Meter)
 }
 
 /// Returns a path for messages.
-fn shown(root: &Path, path: &SitePath) -> PathBuf {
+fn path_for_message(root: &Path, path: &SitePath) -> PathBuf {
     root.join(OsStr::from_bytes(path.as_bytes()))
 }
 

@@ -6,35 +6,35 @@ use url::Url;
 
 /// Maximum length of an address in bytes. A longer one comes from a mistake or from an endless site, and is not
 /// requested.
-const LONGEST: usize = 2000;
+const MAX_ADDRESS_BYTES: usize = 2000;
 
 /// A path with its query, as in the request line (RFC 9112, 3.2.1). It is percent-encoded in one way only (RFC 3986,
 /// 6.2.2), so that two spellings of one address are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address {
+pub struct SiteAddress {
     /// The path with its leading slash.
     pub path: String,
     /// The query without `?`; an empty query is `None`.
     pub query: Option<String>,
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for SiteAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.path)?;
         self.query.iter().try_for_each(|query| write!(f, "?{query}"))
     }
 }
 
-impl Address {
+impl SiteAddress {
     /// Creates an address without a query.
-    pub(super) fn of_path(path: &str) -> Address {
-        Address { path: normal(path), query: None }
+    pub(super) fn of_path(path: &str) -> SiteAddress {
+        SiteAddress { path: normal(path), query: None }
     }
 
     /// Returns the request target of a URL.
-    fn of(url: &Url) -> Address {
+    fn of(url: &Url) -> SiteAddress {
         let query = url.query().filter(|query| !query.is_empty()).map(str::to_owned);
-        Address { path: normal(url.path()), query }
+        SiteAddress { path: normal(url.path()), query }
     }
 
     /// Returns the length of path and query in bytes.
@@ -50,11 +50,11 @@ impl Address {
 
 /// Target of a link in a page or style sheet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Leads {
+pub enum LinkTarget {
     /// This site.
     Here {
         /// The address to request.
-        address: Address,
+        address: SiteAddress,
         /// The fragment, without `#`.
         fragment: Option<String>,
         /// Whether the link names the site's own host, which the copy will not have.
@@ -67,25 +67,25 @@ pub enum Leads {
 }
 
 /// Resolves the link `text` in a document at `base`, on the site of `start`.
-pub fn leads(start: &Url, base: &Url, text: &str) -> Leads {
+pub fn resolve_link(start: &Url, base: &Url, text: &str) -> LinkTarget {
     let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
     if text.is_empty() || text.starts_with('#') {
-        return Leads::Nowhere;
+        return LinkTarget::Nowhere;
     }
-    let Ok(url) = base.join(text) else { return Leads::Nowhere };
+    let Ok(url) = base.join(text) else { return LinkTarget::Nowhere };
     if !matches!(url.scheme(), "http" | "https") {
-        return Leads::Nowhere;
+        return LinkTarget::Nowhere;
     }
     if url.origin() != start.origin() || !url.username().is_empty() || url.password().is_some() {
-        return Leads::Elsewhere(url);
+        return LinkTarget::Elsewhere(url);
     }
-    let address = Address::of(&url);
-    if address.len() > LONGEST {
-        return Leads::Nowhere;
+    let address = SiteAddress::of(&url);
+    if address.len() > MAX_ADDRESS_BYTES {
+        return LinkTarget::Nowhere;
     }
     // A link that is neither a path nor a query names a scheme or a host. Browsers treat a backslash as a slash.
     let is_absolute = Url::parse(text).is_ok() || text.replace('\\', "/").starts_with("//");
-    Leads::Here { address, fragment: url.fragment().map(str::to_owned), is_absolute }
+    LinkTarget::Here { address, fragment: url.fragment().map(str::to_owned), is_absolute }
 }
 
 /// Normalises a path: decodes encoded letters, digits, `-`, `.`, `_`, `~`, and writes the hex digits of other codes in
@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn only_the_same_scheme_host_and_port_are_the_site() {
         let start = Url::parse("http://docs.example:8080/guide/").unwrap();
-        let here = |text: &str| match leads(&start, &start, text) {
-            Leads::Here { address, fragment, is_absolute } => {
+        let here = |text: &str| match resolve_link(&start, &start, text) {
+            LinkTarget::Here { address, fragment, is_absolute } => {
                 let fragment = fragment.map_or_else(String::new, |text| format!("#{text}"));
                 Some(format!("{}{address}{fragment}", if is_absolute { "! " } else { "" }))
             }

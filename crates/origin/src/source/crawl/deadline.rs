@@ -2,19 +2,19 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CrawlError, Resource, Watch};
+use super::{CrawlError, Resource, JobContext};
 
 /// Time limit of a crawl, and the job state through which it may be cancelled earlier. Every loop over data that a
 /// server has sent checks it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CrawlDeadline<'a> {
-    pub(super) watch: &'a Watch,
+    pub(super) watch: &'a JobContext,
     time: Duration,
     began: Instant,
 }
 
 impl<'a> CrawlDeadline<'a> {
-    pub(super) fn new(watch: &'a Watch, time: Duration) -> CrawlDeadline<'a> {
+    pub(super) fn new(watch: &'a JobContext, time: Duration) -> CrawlDeadline<'a> {
         CrawlDeadline { watch, time, began: Instant::now() }
     }
 
@@ -28,7 +28,7 @@ impl<'a> CrawlDeadline<'a> {
     pub(super) fn hold(&self) -> Result<(), CrawlError> {
         self.check()?;
         let time = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.watch.hold(Resource::CrawlTime, time).map_err(CrawlError::share(Resource::CrawlTime))
+        self.watch.hold_share(Resource::CrawlTime, time).map_err(CrawlError::share(Resource::CrawlTime))
     }
 
     /// Fails if the crawl was cancelled or its time is over.

@@ -18,18 +18,18 @@ use docwharf_base::net::retry::{Attempts, Call};
 use docwharf_base::net::trouble::{Cause, Trouble, retry_after};
 
 /// Maximum size of a body in bytes; a larger one is refused.
-pub(super) const LARGEST: usize = 64 << 20;
+pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
 
 /// Maximum size of a small body in bytes; any number of small bodies is held at a time.
 const SMALL: usize = 1 << 20;
 /// Maximum number of larger bodies held at a time; each takes up to twice [`LARGEST`] while it is decoded.
-const LARGE_AT_ONCE: usize = 2;
+const MAX_LARGE_BODIES: usize = 2;
 /// Minimum average rate of a body in bytes per second; one idle timeout is added to the time that this allows.
-const LEAST_RATE: u64 = 1024;
+const MIN_BYTES_PER_SECOND: u64 = 1024;
 
 /// Response of the crawled server.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct CrawlResponse {
     /// Status code; 408, 429 and those from 500 are errors and never appear here.
     pub(super) status: u16,
     /// Media type in lower case, without parameters; empty if the response has none.
@@ -55,12 +55,12 @@ pub(super) struct Fetcher {
 impl Fetcher {
     pub(super) fn new() -> Result<Fetcher, ClientError> {
         let patience = Network::default();
-        Ok(Fetcher { client: client(&patience)?, patience, large: Arc::new(Semaphore::new(LARGE_AT_ONCE)) })
+        Ok(Fetcher { client: client(&patience)?, patience, large: Arc::new(Semaphore::new(MAX_LARGE_BODIES)) })
     }
 
     /// Sends a GET, with retries, and returns the response. `is_payload` adds the header field that a Next.js client
     /// sends when it navigates to a page. Failed attempts are appended to `said`.
-    pub(super) async fn get(&self, url: &Url, is_payload: bool, said: &mut Vec<String>) -> Result<Answer, Trouble> {
+    pub(super) async fn get(&self, url: &Url, is_payload: bool, said: &mut Vec<String>) -> Result<CrawlResponse, Trouble> {
         let mut attempts = Attempts::default();
         loop {
             let trouble = match self.once(url, is_payload).await {
@@ -73,7 +73,7 @@ impl Fetcher {
         }
     }
 
-    async fn once(&self, url: &Url, is_payload: bool) -> Result<Answer, Trouble> {
+    async fn once(&self, url: &Url, is_payload: bool) -> Result<CrawlResponse, Trouble> {
         let shown = SafeUrl::parse(url.as_str()).map_err(|why| Trouble::new(Cause::Redirected, why))?;
         let late = |_| Trouble::new(Cause::Lost, "no answer in time");
         let mut request = self.client.get(url.clone()).header(ACCEPT, "*/*").header(ACCEPT_ENCODING, "identity");
@@ -98,7 +98,7 @@ impl Fetcher {
         let (media_type, charset) = value(CONTENT_TYPE).map(content_type).unwrap_or_default();
         let is_redirect = (300..400).contains(&status);
         let location = value(LOCATION).filter(|_| is_redirect).map(str::to_owned);
-        Ok(Answer { status, media_type, charset, location, body: decoded(&headers, body)?, _large: large })
+        Ok(CrawlResponse { status, media_type, charset, location, body: decoded(&headers, body)?, _large: large })
     }
 
     /// Reads the body as it was sent, with the permit to hold it if it is large.
@@ -114,7 +114,7 @@ impl Fetcher {
             let began = Instant::now();
             let Some(piece) = read(self.left(waited, body.len()), answer, shown).await? else { break };
             waited += began.elapsed();
-            if body.len() + piece.len() > LARGEST {
+            if body.len() + piece.len() > MAX_BODY_BYTES {
                 return Err(too_large());
             }
             if large.is_none() && body.len() + piece.len() > SMALL {
@@ -132,7 +132,7 @@ impl Fetcher {
 
     /// Returns the timeout for the next piece, after waiting `waited` for `bytes` of the body so far.
     fn left(&self, waited: Duration, bytes: usize) -> Duration {
-        let whole = self.patience.idle + Duration::from_secs(bytes as u64 / LEAST_RATE);
+        let whole = self.patience.idle + Duration::from_secs(bytes as u64 / MIN_BYTES_PER_SECOND);
         whole.saturating_sub(waited).min(self.patience.idle)
     }
 }
@@ -148,7 +148,7 @@ async fn read(
 }
 
 fn too_large() -> Trouble {
-    Trouble::new(Cause::TooLarge, format!("it is larger than {} MiB", LARGEST >> 20))
+    Trouble::new(Cause::TooLarge, format!("it is larger than {} MiB", MAX_BODY_BYTES >> 20))
 }
 
 /// Returns the media type and the charset of a `Content-Type`, in lower case.
@@ -169,7 +169,7 @@ fn decoded(headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Trouble> {
         values.flat_map(|value| value.split(',')).map(|c| c.trim().to_ascii_lowercase()).collect();
     codings.iter().rev().try_fold(body, |body, coding| {
         let mut out = Vec::new();
-        let most = LARGEST as u64 + 1;
+        let most = MAX_BODY_BYTES as u64 + 1;
         let done = match coding.as_str() {
             "" | "identity" => return Ok(body),
             "gzip" | "x-gzip" => MultiGzDecoder::new(&body[..]).take(most).read_to_end(&mut out),
@@ -180,7 +180,7 @@ fn decoded(headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Trouble> {
             }
         };
         done.map_err(|error| Trouble::new(Cause::Lost, format!("its {coding} coding is damaged: {error}")))?;
-        if out.len() > LARGEST { Err(too_large()) } else { Ok(out) }
+        if out.len() > MAX_BODY_BYTES { Err(too_large()) } else { Ok(out) }
     })
 }
 

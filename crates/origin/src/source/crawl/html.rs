@@ -8,23 +8,23 @@ use lol_html::html_content::{ContentType, Element, TextChunk};
 use lol_html::{HtmlRewriter, MemorySettings, Settings, element, text};
 use serde_json::Value;
 
-use docwharf_site::links::{candidates, refresh};
-use docwharf_site::outside::page::MAX_PAGE_MEMORY_BYTES;
-use docwharf_site::outside::character_references::resolve_references;
+use docwharf_site::links::{srcset_addresses, refresh_address};
+use docwharf_site::external::page::MAX_PAGE_MEMORY_BYTES;
+use docwharf_site::external::character_references::resolve_references;
 
-use super::documents::{Meet, Use, part_of, style, unless_equal};
+use super::body_format::{AddressVisitor, AddressPurpose, part_of, style, unless_equal};
 
 /// Maximum depth of `noscript` content that is parsed as a page of its own.
 const DEPTH: u32 = 2;
 
 /// Returns the page with the replacements that `meet` returned; `None` if it cannot be parsed to its end within
 /// [`MEMORY`]. In that case `meet` was still called for the part that was parsed.
-pub(super) fn page(html: &[u8], meet: &mut Meet<'_>) -> Option<Vec<u8>> {
+pub(super) fn rewrite_page(html: &[u8], meet: &mut AddressVisitor<'_>) -> Option<Vec<u8>> {
     nested(html, DEPTH, meet)
 }
 
-fn nested(html: &[u8], depth: u32, meet: &mut Meet<'_>) -> Option<Vec<u8>> {
-    let walk = RefCell::new(Walk { meet, is_map: false, text: String::new(), depth });
+fn nested(html: &[u8], depth: u32, meet: &mut AddressVisitor<'_>) -> Option<Vec<u8>> {
+    let walk = RefCell::new(PageVisitor { meet, is_map: false, text: String::new(), depth });
     let mut out = Vec::with_capacity(html.len() + 64);
     let settings = Settings::new()
         .append_element_content_handler(element!("*", |element| {
@@ -43,8 +43,8 @@ fn nested(html: &[u8], depth: u32, meet: &mut Meet<'_>) -> Option<Vec<u8>> {
     Some(out)
 }
 
-struct Walk<'w, 'm> {
-    meet: &'w mut Meet<'m>,
+struct PageVisitor<'w, 'm> {
+    meet: &'w mut AddressVisitor<'m>,
     /// Whether the script being read is an import map.
     is_map: bool,
     /// Text of the style sheet, import map or `noscript` content being read.
@@ -52,7 +52,7 @@ struct Walk<'w, 'm> {
     depth: u32,
 }
 
-impl Walk<'_, '_> {
+impl PageVisitor<'_, '_> {
     fn element(&mut self, element: &mut Element<'_, '_>) {
         let tag = element.tag_name();
         self.is_map = false;
@@ -64,33 +64,33 @@ impl Walk<'_, '_> {
             change(element, "style", &written, |text| style(text, meet));
         }
         match tag.as_str() {
-            "a" | "area" => self.each(element, Use::Link, &["href", "xlink:href"]),
+            "a" | "area" => self.each(element, AddressPurpose::Link, &["href", "xlink:href"]),
             "link" => self.link(element),
-            "base" => self.each(element, Use::Base, &["href"]),
+            "base" => self.each(element, AddressPurpose::Base, &["href"]),
             "img" | "source" | "input" => {
-                self.each(element, Use::Asset, &["src"]);
-                self.each(element, Use::Form, &["formaction"]);
+                self.each(element, AddressPurpose::Asset, &["src"]);
+                self.each(element, AddressPurpose::Form, &["formaction"]);
                 self.set(element, "srcset");
             }
             "script" => {
                 let kind = element.get_attribute("type");
                 self.is_map = kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("importmap"));
-                self.each(element, Use::Asset, &["src", "href", "xlink:href"]);
+                self.each(element, AddressPurpose::Asset, &["src", "href", "xlink:href"]);
             }
             "video" | "audio" | "track" | "embed" | "iframe" | "frame" => {
-                self.each(element, Use::Asset, &["src", "poster"]);
+                self.each(element, AddressPurpose::Asset, &["src", "poster"]);
             }
-            "object" => self.each(element, Use::Asset, &["data"]),
-            "image" | "use" | "feimage" => self.each(element, Use::Asset, &["href", "xlink:href"]),
-            "body" | "table" | "td" | "th" => self.each(element, Use::Asset, &["background"]),
-            "form" => self.each(element, Use::Form, &["action"]),
-            "button" => self.each(element, Use::Form, &["formaction"]),
+            "object" => self.each(element, AddressPurpose::Asset, &["data"]),
+            "image" | "use" | "feimage" => self.each(element, AddressPurpose::Asset, &["href", "xlink:href"]),
+            "body" | "table" | "td" | "th" => self.each(element, AddressPurpose::Asset, &["background"]),
+            "form" => self.each(element, AddressPurpose::Form, &["action"]),
+            "button" => self.each(element, AddressPurpose::Form, &["formaction"]),
             "meta" => self.meta(element),
             _ => {}
         }
     }
 
-    fn each(&mut self, element: &mut Element<'_, '_>, how: Use, names: &[&str]) {
+    fn each(&mut self, element: &mut Element<'_, '_>, how: AddressPurpose, names: &[&str]) {
         for name in names {
             if let Some(written) = element.get_attribute(name) {
                 change(element, name, &written, |text| (self.meet)(how, text));
@@ -118,9 +118,9 @@ impl Walk<'_, '_> {
             return;
         }
         let how = match () {
-            () if has(&FETCHED) => Use::Asset,
-            () if has(&FOLLOWED) => Use::Link,
-            () if has(&["prefetch"]) => Use::Guess,
+            () if has(&FETCHED) => AddressPurpose::Asset,
+            () if has(&FOLLOWED) => AddressPurpose::Link,
+            () if has(&["prefetch"]) => AddressPurpose::Guess,
             () => return,
         };
         self.each(element, how, &["href"]);
@@ -131,8 +131,8 @@ impl Walk<'_, '_> {
         let Some(written) = element.get_attribute(name) else { return };
         change(element, name, &written, |set| {
             let (mut out, mut end) = (String::new(), 0);
-            candidates(set, |candidate| {
-                if let Some(new) = (self.meet)(Use::Asset, candidate) {
+            srcset_addresses(set, |candidate| {
+                if let Some(new) = (self.meet)(AddressPurpose::Asset, candidate) {
                     let place = part_of(set, candidate);
                     let _ = write!(out, "{}{new}", &set[end..place.start]);
                     end = place.end;
@@ -148,9 +148,9 @@ impl Walk<'_, '_> {
         }
         let Some(written) = element.get_attribute("content") else { return };
         change(element, "content", &written, |content| {
-            let address = refresh(content)?;
+            let address = refresh_address(content)?;
             let place = part_of(content, address);
-            let new = (self.meet)(Use::Link, address)?;
+            let new = (self.meet)(AddressPurpose::Link, address)?;
             Some(format!("{}{new}{}", &content[..place.start], &content[place.end..]))
         });
     }
@@ -195,7 +195,7 @@ impl Walk<'_, '_> {
         for address in of("imports").chain(scoped).filter_map(Value::as_str) {
             // An address that ends in a slash is a prefix, not a module.
             if !address.ends_with('/') {
-                (self.meet)(Use::Guess, address);
+                (self.meet)(AddressPurpose::Guess, address);
             }
         }
     }
@@ -217,11 +217,11 @@ mod tests {
 
     fn both(html: &str) -> (Vec<String>, String) {
         let mut met = Vec::new();
-        let mut meet = |how: Use, text: &str| {
+        let mut meet = |how: AddressPurpose, text: &str| {
             met.push(format!("{how:?} {text}"));
             text.ends_with('!').then(|| format!("/new?a&b={}", text.len()))
         };
-        let out = page(html.as_bytes(), &mut meet).unwrap();
+        let out = rewrite_page(html.as_bytes(), &mut meet).unwrap();
         (met, String::from_utf8(out).unwrap())
     }
 
@@ -262,7 +262,7 @@ mod tests {
     fn a_page_nested_without_end_is_left_as_it_is() {
         let html = format!("<a href=first>{}", "<div><p>".repeat(2_000_000));
         let mut met = 0;
-        let out = page(html.as_bytes(), &mut |_, _| {
+        let out = rewrite_page(html.as_bytes(), &mut |_, _| {
             met += 1;
             None
         });

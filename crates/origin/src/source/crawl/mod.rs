@@ -19,19 +19,19 @@
 //! that React renders again lead to the address without the query.
 
 pub mod address;
-mod copy;
+mod site_copy;
 mod deadline;
-mod documents;
+mod body_format;
 mod fetch;
-mod found;
+mod results;
 mod html;
-mod names;
-mod read;
+mod file_names;
+mod body_addresses;
 pub mod robots;
 mod script;
 pub mod sitemap;
 mod spool;
-mod walk;
+mod crawler;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ use docwharf_base::net::client::ClientError;
 use docwharf_base::net::seconds;
 use docwharf_base::net::trouble::Trouble;
 
-use super::{NoShare, Resource, Watch};
+use super::{NoShare, Resource, JobContext};
 use deadline::CrawlDeadline;
 
 /// Settings of a crawl of a running site.
@@ -166,7 +166,7 @@ impl CrawlError {
 /// Copies a running site to static files in the folder `into`, which must be empty or not exist. With `paths`, copies
 /// only these pages and the assets that they need, whatever they link to. Blocks; must not be called from within an
 /// async runtime.
-pub fn crawl(crawl: &Crawl, paths: Option<&[String]>, into: &Path, watch: &Watch) -> Result<Crawled, CrawlError> {
+pub fn crawl(crawl: &Crawl, paths: Option<&[String]>, into: &Path, watch: &JobContext) -> Result<Crawled, CrawlError> {
     let has_credentials = !crawl.start.username().is_empty() || crawl.start.password().is_some();
     if !matches!(crawl.start.scheme(), "http" | "https") || !crawl.start.has_host() || has_credentials {
         let mut shown = crawl.start.clone();
@@ -181,6 +181,6 @@ pub fn crawl(crawl: &Crawl, paths: Option<&[String]>, into: &Path, watch: &Watch
     }
     let runtime = runtime::build(&mut Builder::new_current_thread()).map_err(CrawlError::Runtime)?;
     let deadline = CrawlDeadline::new(watch, crawl.time);
-    let found = runtime.block_on(walk::walk(crawl, paths, into, deadline))?;
-    copy::write(crawl, &found, into, deadline)
+    let found = runtime.block_on(crawler::crawl_site(crawl, paths, into, deadline))?;
+    site_copy::write_copy(crawl, &found, into, deadline)
 }

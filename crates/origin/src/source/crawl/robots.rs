@@ -1,7 +1,7 @@
 //! Parses robots.txt and applies its rules (RFC 9309).
 
 /// Maximum size of robots.txt that is parsed, in bytes; the rest is ignored. RFC 9309, 2.5, requires at least 500 KiB.
-const LONGEST: usize = 512 << 10;
+const MAX_ROBOTS_BYTES: usize = 512 << 10;
 /// Product token of this crawler.
 const NAME: &str = "docwharf";
 
@@ -16,7 +16,7 @@ pub struct Robots {
 impl Robots {
     /// Parses a robots.txt. The groups for `docwharf` apply or, if there are none, those for `*`.
     pub fn parse(body: &[u8]) -> Robots {
-        let text = String::from_utf8_lossy(&body[..body.len().min(LONGEST)]);
+        let text = String::from_utf8_lossy(&body[..body.len().min(MAX_ROBOTS_BYTES)]);
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let (mut ours, mut everybody, mut sitemaps) = (None::<Vec<_>>, Vec::new(), Vec::new());
         // Whether the current group applies to this crawler, and whether it applies to `*`. Consecutive `user-agent`

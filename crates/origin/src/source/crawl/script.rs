@@ -15,15 +15,15 @@ const NEXT: &str = "/_next/";
 /// Prefixes of such paths, relative to [`NEXT`].
 const KINDS: [&str; 4] = ["static/chunks/", "static/css/", "static/media/", "static/development/"];
 /// Maximum length of a file name in bytes.
-const LONGEST: usize = 500;
+const MAX_NAME_BYTES: usize = 500;
 /// Bytes after `static/chunks/` that are searched for webpack's tables.
 const TABLES: usize = 256 << 10;
 /// Maximum number of chunks taken from the tables of one expression.
-const MOST: usize = 10_000;
+const MAX_TABLE_CHUNKS: usize = 10_000;
 /// Number of times that each byte of a body may be read, on average.
 const LOOKS: usize = 8;
 /// Cost of a name in addition to its bytes: it becomes an address.
-const A_NAME: usize = 64;
+const NAME_COST: usize = 64;
 /// Bytes after the path of the image optimizer that are searched for its settings.
 const SETTINGS: usize = 4096;
 
@@ -43,7 +43,7 @@ impl<'a> ReadBudget<'a> {
 
     /// Subtracts `bytes` and the cost of a name; returns whether the search may continue.
     fn spend(&mut self, bytes: usize) -> bool {
-        let left = self.left.checked_sub(bytes + A_NAME);
+        let left = self.left.checked_sub(bytes + NAME_COST);
         self.left = left.unwrap_or(0);
         left.is_some() && !(self.is_over)()
     }
@@ -55,7 +55,7 @@ pub(super) fn chunks(path: &str, text: &str, budget: &mut ReadBudget<'_>, tell: 
     for at in memmem::find_iter(text.as_bytes(), "/_next/static/") {
         let start = start_of_name(text, at);
         let name = start.and_then(|start| name(&text[start..]));
-        if !budget.spend(start.map_or(LONGEST, |start| at - start) + name.map_or(LONGEST, str::len)) {
+        if !budget.spend(start.map_or(MAX_NAME_BYTES, |start| at - start) + name.map_or(MAX_NAME_BYTES, str::len)) {
             return;
         }
         let (Some(start), Some(name)) = (start, name) else { continue };
@@ -68,7 +68,7 @@ pub(super) fn chunks(path: &str, text: &str, budget: &mut ReadBudget<'_>, tell: 
     for kind in KINDS {
         for at in memmem::find_iter(text.as_bytes(), kind) {
             let name = name(&text[at..]);
-            if !budget.spend(name.map_or(LONGEST, str::len)) {
+            if !budget.spend(name.map_or(MAX_NAME_BYTES, str::len)) {
                 return;
             }
             if let Some(name) = name.filter(|name| !text[..at].ends_with('/') && is_file(name)) {
@@ -89,20 +89,20 @@ fn ends_name(c: char) -> bool {
 /// Returns the start of the name that contains position `at`; `None` if it is more than [`LONGEST`] bytes before.
 fn start_of_name(text: &str, at: usize) -> Option<usize> {
     // The range includes the character before the name, which delimits it.
-    let from = text.floor_char_boundary(at.saturating_sub(LONGEST + 4));
+    let from = text.floor_char_boundary(at.saturating_sub(MAX_NAME_BYTES + 4));
     let before = text[from..at].char_indices().rfind(|(_, c)| ends_name(*c) || matches!(c, '(' | ')' | '='));
     let start = match before {
         Some((found, c)) => from + found + c.len_utf8(),
         None if from == 0 => 0,
         None => return None,
     };
-    (at - start <= LONGEST).then_some(start)
+    (at - start <= MAX_NAME_BYTES).then_some(start)
 }
 
 /// Returns the name at the beginning of a text; parentheses in it are balanced. `None` if it is longer than
 /// [`LONGEST`].
 fn name(text: &str) -> Option<&str> {
-    let near = &text[..text.floor_char_boundary(LONGEST + 4)];
+    let near = &text[..text.floor_char_boundary(MAX_NAME_BYTES + 4)];
     let mut depth = 0u32;
     let end = near.find(|c| {
         match c {
@@ -114,11 +114,11 @@ fn name(text: &str) -> Option<&str> {
         ends_name(c)
     });
     let end = end.or_else(|| (near.len() == text.len()).then_some(near.len()))?;
-    (end <= LONGEST).then(|| &text[..end])
+    (end <= MAX_NAME_BYTES).then(|| &text[..end])
 }
 
 fn is_file(name: &str) -> bool {
-    name.len() <= LONGEST && name.rsplit('/').next().is_some_and(|last| last.trim_end_matches('.').contains('.'))
+    name.len() <= MAX_NAME_BYTES && name.rsplit('/').next().is_some_and(|last| last.trim_end_matches('.').contains('.'))
 }
 
 /// Reads names that are composed from tables, as in `"static/chunks/"+({1:"a"}[e]||e)+"."+{1:"0f"}[e]+".js"`. The last
@@ -148,9 +148,9 @@ fn tables(text: &str, budget: &mut ReadBudget<'_>, mut tell: impl FnMut(&str)) {
         names.entry(number).or_insert(name);
     }
     let between = if text.contains("\"-\"") { "-" } else { "." };
-    for (number, hash) in last.into_iter().take(MOST) {
+    for (number, hash) in last.into_iter().take(MAX_TABLE_CHUNKS) {
         let known = names.get(number).copied().unwrap_or(number);
-        if !budget.spend(A_NAME + known.len() + hash.len() * 2) {
+        if !budget.spend(NAME_COST + known.len() + hash.len() * 2) {
             return;
         }
         tell(&format!("{known}{between}{hash}{ending}"));
@@ -163,7 +163,7 @@ fn entry(text: &str) -> Option<(&str, &str)> {
     let (number, value) = text.split_once(':')?;
     let value = value.trim().trim_matches(['"', '\'']);
     let is_word = |text: &str| {
-        let is_short = (1..=LONGEST).contains(&text.len());
+        let is_short = (1..=MAX_NAME_BYTES).contains(&text.len());
         is_short && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_/.".contains(&b))
     };
     let number = number.trim().trim_matches(['"', '\'']);
@@ -177,7 +177,7 @@ pub(super) fn modules(text: &str, tell: &mut dyn FnMut(&str)) {
             let rest = text[at + word.len()..].trim_start();
             let rest = rest.strip_prefix('(').map_or(rest, str::trim_start);
             let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'' | '`')) else { continue };
-            let Some(end) = rest[1..].bytes().take(LONGEST).position(|b| char::from(b) == quote) else { continue };
+            let Some(end) = rest[1..].bytes().take(MAX_NAME_BYTES).position(|b| char::from(b) == quote) else { continue };
             let name = &rest[1..=end];
             let is_path = ["./", "../", "/"].iter().any(|begin| name.starts_with(begin));
             if is_path && is_file(name) && !name.contains(|c| ends_name(c) || c == '$') {
@@ -267,15 +267,15 @@ mod tests {
                 let mut budget = ReadBudget::new(text.len(), &goes_on);
                 let all = budget.left;
                 let mut told = 0;
-                chunks("/x.js", &text, &mut budget, &mut |name| told += A_NAME + name.len());
-                modules(&text, &mut |name| assert!(name.len() <= LONGEST));
+                chunks("/x.js", &text, &mut budget, &mut |name| told += NAME_COST + name.len());
+                modules(&text, &mut |name| assert!(name.len() <= MAX_NAME_BYTES));
                 assert!(without_optimizer(&text).is_none());
                 assert!(told <= all, "{piece}: {told} of {all}");
                 all - budget.left
             };
             // Twice the length may take at most about twice the work. An earlier version took minutes for 2 MiB.
             let (one, two) = (spent(MIB), spent(2 * MIB));
-            assert!(two <= one * 2 + LONGEST * 4 + TABLES * 8, "{piece}: {one} and {two}");
+            assert!(two <= one * 2 + MAX_NAME_BYTES * 4 + TABLES * 8, "{piece}: {one} and {two}");
         }
     }
 

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use docwharf_site::outside::character_references::resolve_references;
+use docwharf_site::external::character_references::resolve_references;
 
 /// Maximum bytes of an element up to the end of its address; a longer one is ignored.
-const LONGEST: usize = 8 << 10;
+const MAX_LOC_BYTES: usize = 8 << 10;
 
 /// Calls `tell` for each address in an XML document, if that is a sitemap or a sitemap index: pages, or further
 /// sitemaps.
@@ -32,7 +32,7 @@ pub fn addresses(body: &[u8], tell: &mut dyn FnMut(&str)) {
             _ if !is_sitemap => return,
             // `image:loc` and similar elements do not name pages, but they do name addresses of the site.
             Some("loc") => {
-                if let Some(address) = content(&rest[..rest.floor_char_boundary(LONGEST)]) {
+                if let Some(address) = content(&rest[..rest.floor_char_boundary(MAX_LOC_BYTES)]) {
                     tell(&address);
                 }
             }
@@ -77,6 +77,6 @@ mod tests {
         let text = format!("<urlset>{}]]>", "<loc><![CDATA[".repeat(2 << 16));
         let mut bytes = 0;
         addresses(text.as_bytes(), &mut |address| bytes += address.len());
-        assert!(bytes < LONGEST * LONGEST, "{bytes} of a text of {}", text.len());
+        assert!(bytes < MAX_LOC_BYTES * MAX_LOC_BYTES, "{bytes} of a text of {}", text.len());
     }
 }

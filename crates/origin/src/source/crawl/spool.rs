@@ -7,32 +7,32 @@ use std::path::Path;
 
 /// Position of a body in the spool file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SpoolRange {
     start: u64,
     pub(super) len: usize,
 }
 
 /// The spool file. It has no name and disappears when this value is dropped.
 #[derive(Debug)]
-pub(super) struct Spool {
+pub(super) struct BodySpool {
     file: File,
     pub(super) len: u64,
 }
 
-impl Spool {
+impl BodySpool {
     /// Creates the file in `folder`, so that it lies on the disk of the copy.
-    pub(super) fn new(folder: &Path) -> io::Result<Spool> {
-        Ok(Spool { file: tempfile::tempfile_in(folder)?, len: 0 })
+    pub(super) fn new(folder: &Path) -> io::Result<BodySpool> {
+        Ok(BodySpool { file: tempfile::tempfile_in(folder)?, len: 0 })
     }
 
-    pub(super) fn put(&mut self, body: &[u8]) -> io::Result<Place> {
-        let place = Place { start: self.len, len: body.len() };
+    pub(super) fn put(&mut self, body: &[u8]) -> io::Result<SpoolRange> {
+        let place = SpoolRange { start: self.len, len: body.len() };
         self.file.write_all_at(body, place.start)?;
         self.len += body.len() as u64;
         Ok(place)
     }
 
-    pub(super) fn get(&self, place: Place) -> io::Result<Vec<u8>> {
+    pub(super) fn get(&self, place: SpoolRange) -> io::Result<Vec<u8>> {
         let mut body = vec![0; place.len];
         self.file.read_exact_at(&mut body, place.start)?;
         Ok(body)

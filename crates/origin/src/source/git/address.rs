@@ -12,7 +12,7 @@ pub(super) const PROTOCOLS: [&str; 5] = ["https", "http", "ssh", "git", "file"];
 
 /// User name and password of a URL, for the one host that they are meant for.
 #[derive(Debug)]
-pub(super) struct Credentials {
+pub(super) struct GitCredentials {
     /// Scheme, host and port.
     pub(super) origin: String,
     pub(super) user: Secret,
@@ -21,28 +21,28 @@ pub(super) struct Credentials {
 
 /// Parsed address of a repository.
 #[derive(Debug)]
-pub(super) struct Address {
+pub(super) struct RepositoryAddress {
     /// The address that git gets: without credentials, except for a plain user name of ssh.
     pub(super) plain: String,
     /// The redacted address, for messages.
     pub(super) shown: String,
-    pub(super) credentials: Option<Credentials>,
+    pub(super) credentials: Option<GitCredentials>,
     scrubber: Scrubber,
 }
 
-impl Address {
+impl RepositoryAddress {
     /// Parses the configured address.
-    pub(super) fn read(repository: &str) -> Result<Address, GitError> {
+    pub(super) fn read(repository: &str) -> Result<RepositoryAddress, GitError> {
         let shown = redact(repository);
         split(repository)
             .map(|(plain, credentials)| {
                 let mut scrubber = Scrubber::default();
-                if let Some(Credentials { user, password, .. }) = &credentials {
+                if let Some(GitCredentials { user, password, .. }) = &credentials {
                     scrubber.hide(password);
                     // Some servers accept a token as the user name.
                     scrubber.hide(user);
                 }
-                Address { plain, shown: shown.clone(), credentials, scrubber }
+                RepositoryAddress { plain, shown: shown.clone(), credentials, scrubber }
             })
             .map_err(|why| GitError::Repository { repository: shown, why })
     }
@@ -54,7 +54,7 @@ impl Address {
 }
 
 /// Separates the address that git gets from the credentials that it gets apart.
-fn split(repository: &str) -> Result<(String, Option<Credentials>), &'static str> {
+fn split(repository: &str) -> Result<(String, Option<GitCredentials>), &'static str> {
     if repository.is_empty() {
         return Err("it is empty");
     }
@@ -80,7 +80,7 @@ fn split(repository: &str) -> Result<(String, Option<Credentials>), &'static str
     Ok((path.into_os_string().into_string().map_err(|_| "the path is not UTF-8")?, None))
 }
 
-fn split_url(whole: &str, scheme: &str, rest: &str) -> Result<(String, Option<Credentials>), &'static str> {
+fn split_url(whole: &str, scheme: &str, rest: &str) -> Result<(String, Option<GitCredentials>), &'static str> {
     if !PROTOCOLS.contains(&scheme) {
         return Err("its protocol is not taken; https, http, ssh, git, file, host:path and paths are");
     }
@@ -105,7 +105,7 @@ fn split_url(whole: &str, scheme: &str, rest: &str) -> Result<(String, Option<Cr
         _ => Err("user or password are not UTF-8, or have a control character in them"),
     };
     let origin = url.origin().ascii_serialization();
-    Ok((plain, Some(Credentials { origin, user: decode(user)?, password: decode(password)? })))
+    Ok((plain, Some(GitCredentials { origin, user: decode(user)?, password: decode(password)? })))
 }
 
 /// Returns the text with the user info and the query of each URL replaced by `***`. The user name `git` is not secret.
@@ -142,13 +142,13 @@ mod tests {
 
     #[test]
     fn what_git_is_given_has_no_password() {
-        let address = Address::read("https://us%65r:p%40ss:w0rd@Host.example:8443/a/b.git").unwrap();
+        let address = RepositoryAddress::read("https://us%65r:p%40ss:w0rd@Host.example:8443/a/b.git").unwrap();
         assert_eq!(address.plain, "https://Host.example:8443/a/b.git");
         let credentials = address.credentials.as_ref().unwrap();
         assert_eq!(credentials.origin, "https://host.example:8443");
         assert_eq!((credentials.user.expose(), credentials.password.expose()), ("user", "p@ss:w0rd"));
         assert!(!format!("{address:?}").contains("w0rd"), "{address:?}");
-        let token = Address::read("https://ghp_0123456789@host.example/a.git").unwrap();
+        let token = RepositoryAddress::read("https://ghp_0123456789@host.example/a.git").unwrap();
         assert_eq!(token.plain, "https://host.example/a.git");
         assert_eq!(token.scrub("bad token ghp_0123456789!"), "bad token ***!");
     }
@@ -184,10 +184,10 @@ mod tests {
             "/srv/a:b",
             "./c:d",
         ] {
-            assert!(Address::read(good).is_ok(), "{good}");
+            assert!(RepositoryAddress::read(good).is_ok(), "{good}");
         }
-        assert!(Address::read("a/b").unwrap().plain.ends_with("/a/b"));
-        assert!(Address::read("a/b").unwrap().plain.starts_with('/'));
+        assert!(RepositoryAddress::read("a/b").unwrap().plain.ends_with("/a/b"));
+        assert!(RepositoryAddress::read("a/b").unwrap().plain.starts_with('/'));
         let bad = [
             "",
             "-x",
@@ -203,7 +203,7 @@ mod tests {
             "https://u@/a",
         ];
         for text in bad {
-            let error = Address::read(text).unwrap_err().to_string();
+            let error = RepositoryAddress::read(text).unwrap_err().to_string();
             assert!(error.starts_with("cannot use the repository ") && !error.contains("hunter22"), "{error}");
         }
     }

@@ -10,9 +10,9 @@ use std::process::Command;
 
 use docwharf_base::chain::OneLine;
 
-use super::address::{Address, Credentials, PROTOCOLS};
-use super::process::{Bounds, Cut, Ended, run};
-use super::{Author, Commit, Git, GitError, NAMES, is_branch_name};
+use super::address::{RepositoryAddress, GitCredentials, PROTOCOLS};
+use super::process::{ProgramLimits, ProgramStop, ProgramResult, run};
+use super::{GitAuthor, GitCommit, Git, GitError, NAMES, is_branch_name};
 
 /// Local reference of the fetched branch: its own name may be too long for a file.
 const HEAD: &str = "refs/heads/head";
@@ -20,7 +20,7 @@ const HEAD: &str = "refs/heads/head";
 const MESSAGE: usize = 16 * 1024;
 /// Environment variables that git inherits: where its programs are, how it reaches the network and which certificates
 /// it trusts.
-const HANDED_ON: [&str; 14] = [
+const INHERITED_VARIABLES: [&str; 14] = [
     "PATH",
     "SSH_AUTH_SOCK",
     "SSL_CERT_FILE",
@@ -76,36 +76,36 @@ const HELPER: &str = r#"!f() { test \"$1\" = get && printf 'username=%s\\npasswo
 
 /// Head commit of a branch that was checked out.
 #[derive(Debug)]
-pub(super) struct Head {
-    pub(super) commit: Commit,
+pub(super) struct BranchHead {
+    pub(super) commit: GitCommit,
     /// Commit time in seconds since 1970.
     pub(super) made: i64,
 }
 
 /// Runs the `git` program for one repository.
 #[derive(Debug)]
-pub(super) struct Client<'a> {
+pub(super) struct GitClient<'a> {
     git: &'a Git,
-    address: &'a Address,
+    address: &'a RepositoryAddress,
     /// Folder with the configuration of git.
     home: PathBuf,
     /// Folder for fetched objects (`GIT_DIR`).
     repository: PathBuf,
-    bounds: &'a Bounds<'a>,
+    bounds: &'a ProgramLimits<'a>,
 }
 
-impl<'a> Client<'a> {
+impl<'a> GitClient<'a> {
     /// Writes the configuration. `home` must not exist yet.
     pub(super) fn new(
         git: &'a Git,
-        address: &'a Address,
+        address: &'a RepositoryAddress,
         home: PathBuf,
-        bounds: &'a Bounds<'a>,
-    ) -> Result<Client<'a>, GitError> {
+        bounds: &'a ProgramLimits<'a>,
+    ) -> Result<GitClient<'a>, GitError> {
         fs::DirBuilder::new().mode(0o700).create(&home).map_err(GitError::io("make", &home))?;
         let file = home.join(".gitconfig");
         fs::write(&file, configuration(address.credentials.as_ref())).map_err(GitError::io("write", &file))?;
-        Ok(Client { git, address, home, repository: bounds.space.join("git"), bounds })
+        Ok(GitClient { git, address, home, repository: bounds.space.join("git"), bounds })
     }
 
     /// Returns the current branches of the repository, each with its commit id.
@@ -122,14 +122,14 @@ impl<'a> Client<'a> {
     }
 
     /// Fetches the head of a branch and writes its files to `site`, which must not exist yet.
-    pub(super) fn check_out(&self, branch: &str, site: &Path) -> Result<Head, GitError> {
+    pub(super) fn check_out(&self, branch: &str, site: &Path) -> Result<BranchHead, GitError> {
         fs::create_dir(site).map_err(GitError::io("make", site))?;
         self.run("prepare a folder for", &["init", "--quiet", "--template="], Some(site))?;
         self.fetch(branch, site)?;
         let head = self.head(branch, site)?;
         self.run("check out", &["checkout", "--quiet", "--force", "--detach", HEAD, "--"], Some(site))?;
         let short = head.commit.sha.get(..12).unwrap_or_default();
-        self.bounds.watch.say(format!("{branch} is at {short}: {}", subject(&head.commit.message)));
+        self.bounds.watch.log_line(format!("{branch} is at {short}: {}", subject(&head.commit.message)));
         Ok(head)
     }
 
@@ -170,7 +170,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn head(&self, branch: &str, site: &Path) -> Result<Head, GitError> {
+    fn head(&self, branch: &str, site: &Path) -> Result<BranchHead, GitError> {
         let format = "--format=%H%x00%P%x00%an%x00%ae%x00%ct%x00%B";
         let told = self.run("read the head of", &["log", "-1", "--no-color", format, HEAD, "--"], Some(site))?;
         let told = String::from_utf8_lossy(&told);
@@ -178,8 +178,8 @@ impl<'a> Client<'a> {
         let mut field = || fields.next().unwrap_or_default();
         let [sha, parents, name, email, made, message] = [field(), field(), field(), field(), field(), field()];
         let author = (!name.is_empty() || !email.is_empty())
-            .then(|| Author { name: cut(name, 256).to_owned(), email: cut(email, 256).to_owned() });
-        let mut commit = Commit {
+            .then(|| GitAuthor { name: cut(name, 256).to_owned(), email: cut(email, 256).to_owned() });
+        let mut commit = GitCommit {
             sha: sha.to_owned(),
             branch: branch.to_owned(),
             message: cut(message.trim_end(), MESSAGE).to_owned(),
@@ -194,20 +194,20 @@ impl<'a> Client<'a> {
             _ => [&compare[..], &["--root", sha, "--"]].concat(),
         };
         take_names(&self.run("compare the head of", &compare, Some(site))?, &mut commit);
-        Ok(Head { commit, made: made.parse().unwrap_or_default() })
+        Ok(BranchHead { commit, made: made.parse().unwrap_or_default() })
     }
 
     /// Runs git and returns its standard output; its standard error goes to the log.
     fn run(&self, doing: &'static str, arguments: &[&str], site: Option<&Path>) -> Result<Vec<u8>, GitError> {
         let watch = self.bounds.watch;
-        watch.say(format!("$ git {}", OneLine(&self.address.scrub(&arguments.join(" ")))));
+        watch.log_line(format!("$ git {}", OneLine(&self.address.scrub(&arguments.join(" ")))));
         let mut command = self.command();
         if let Some(site) = site {
             command.env("GIT_DIR", &self.repository).env("GIT_WORK_TREE", site).current_dir(site);
         }
-        let ended = run(command.args(arguments), true, self.bounds, &mut |line| watch.say(self.address.scrub(line)));
-        let Ended { status, output, last } = match ended {
-            Err(Cut::Start(_, error)) if error.kind() == std::io::ErrorKind::NotFound => {
+        let ended = run(command.args(arguments), true, self.bounds, &mut |line| watch.log_line(self.address.scrub(line)));
+        let ProgramResult { status, output, last } = match ended {
+            Err(ProgramStop::Start(_, error)) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(GitError::NotInstalled);
             }
             other => other.map_err(|cut| GitError::cut("git", self.git, cut))?,
@@ -215,7 +215,7 @@ impl<'a> Client<'a> {
         if status.success() {
             return Ok(output);
         }
-        watch.say(format!("git ended with {status}"));
+        watch.log_line(format!("git ended with {status}"));
         let said = if last.is_empty() { status.to_string() } else { self.address.scrub(&last) };
         Err(GitError::Git { doing, repository: self.address.shown.clone(), said })
     }
@@ -223,7 +223,7 @@ impl<'a> Client<'a> {
     fn command(&self) -> Command {
         let mut command = Command::new("git");
         command.env_clear().current_dir(&self.home);
-        for name in HANDED_ON {
+        for name in INHERITED_VARIABLES {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
             }
@@ -238,7 +238,7 @@ impl<'a> Client<'a> {
             .envs([("GIT_TERMINAL_PROMPT", set("0")), ("GIT_ASKPASS", set("")), ("SSH_ASKPASS", set(""))])
             .envs([("GIT_SSH_COMMAND", set("ssh -o BatchMode=yes")), ("GIT_LFS_SKIP_SMUDGE", set("1"))])
             .env("LC_ALL", "C");
-        if let Some(Credentials { user, password, .. }) = &self.address.credentials {
+        if let Some(GitCredentials { user, password, .. }) = &self.address.credentials {
             command.env("DOCWHARF_USER", user.expose()).env("DOCWHARF_PASSWORD", password.expose());
         }
         command
@@ -246,12 +246,12 @@ impl<'a> Client<'a> {
 }
 
 /// Returns the complete configuration of git.
-fn configuration(credentials: Option<&Credentials>) -> String {
+fn configuration(credentials: Option<&GitCredentials>) -> String {
     let mut text = CONFIGURATION.to_owned();
     for protocol in PROTOCOLS {
         let _ = write!(text, "[protocol \"{protocol}\"]\n    allow = always\n");
     }
-    if let Some(Credentials { origin, .. }) = credentials {
+    if let Some(GitCredentials { origin, .. }) = credentials {
         // The helper is set for this origin only, so no other host gets the credentials, whatever the redirects. An
         // origin contains neither quotes nor backslashes.
         let _ = write!(text, "[credential \"{origin}\"]\n    helper = \"{HELPER}\"\n");
@@ -260,7 +260,7 @@ fn configuration(credentials: Option<&Credentials>) -> String {
 }
 
 /// Adds the file names that `diff-tree -z --name-status` prints to a commit.
-fn take_names(told: &[u8], commit: &mut Commit) {
+fn take_names(told: &[u8], commit: &mut GitCommit) {
     let mut fields = told.split(|byte| *byte == 0);
     while let (Some(status), Some(name)) = (fields.next(), fields.next()) {
         let names = match status.first() {
@@ -288,8 +288,8 @@ fn cut(text: &str, most: usize) -> &str {
 mod tests {
     use super::*;
 
-    fn commit() -> Commit {
-        Commit {
+    fn commit() -> GitCommit {
+        GitCommit {
             sha: String::new(),
             branch: String::new(),
             message: String::new(),
@@ -304,7 +304,7 @@ mod tests {
     fn names_of_files_are_told_by_what_became_of_them() {
         let mut told = commit();
         take_names("A\0a\nb\0M\0ü\0D\0c\0T\0link\0".as_bytes(), &mut told);
-        let expected = Commit {
+        let expected = GitCommit {
             added: vec!["a\nb".into()],
             modified: vec!["ü".into(), "link".into()],
             removed: vec!["c".into()],
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn only_the_host_of_the_url_is_told_the_password_and_the_file_does_not_hold_it() {
-        let address = Address::read("https://user:hunter22@host.example/a").unwrap();
+        let address = RepositoryAddress::read("https://user:hunter22@host.example/a").unwrap();
         let text = configuration(address.credentials.as_ref());
         assert!(text.contains("[credential \"https://host.example\"]") && !text.contains("hunter22"), "{text}");
         assert!(!configuration(None).contains("DOCWHARF"));

@@ -21,11 +21,11 @@
 mod address;
 mod branch;
 mod client;
-mod lines;
+mod output_lines;
 mod memory;
 mod process;
 mod sandbox;
-mod tree;
+mod site_folder;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,12 +35,12 @@ use std::time::Duration;
 
 use docwharf_base::model::units::show_size;
 
-use super::{NoShare, Resource, Watch};
+use super::{NoShare, Resource, JobContext};
 
-use address::Address;
-use client::Client;
-use process::{Bounds, Cut};
-use sandbox::Cell;
+use address::RepositoryAddress;
+use client::GitClient;
+use process::{ProgramLimits, ProgramStop};
+use sandbox::BuildEnvironment;
 
 pub use branch::is_branch_name;
 pub use sandbox::Sandbox;
@@ -98,7 +98,7 @@ impl fmt::Debug for Git {
 
 /// Author of a commit, as the commit names them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Author {
+pub struct GitAuthor {
     /// The name.
     pub name: String,
     /// The mail address.
@@ -107,7 +107,7 @@ pub struct Author {
 
 /// A commit and the files that it changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Commit {
+pub struct GitCommit {
     /// The commit id in hex.
     pub sha: String,
     /// The branch whose head it was.
@@ -115,7 +115,7 @@ pub struct Commit {
     /// Its subject and body, cut if long.
     pub message: String,
     /// Its author, if it names one.
-    pub author: Option<Author>,
+    pub author: Option<GitAuthor>,
     /// Files that its first parent does not have; at most the first 1000, as in the lists below.
     pub added: Vec<String>,
     /// Files that its first parent has with another content.
@@ -126,11 +126,11 @@ pub struct Commit {
 
 /// A site that was built.
 #[derive(Debug)]
-pub struct Made {
+pub struct BuiltSite {
     /// The folder of the site, within the given space.
     pub site: PathBuf,
     /// The commit that it was built from.
-    pub commit: Commit,
+    pub commit: GitCommit,
 }
 
 /// Reason why there is no site.
@@ -270,23 +270,23 @@ impl GitError {
     }
 
     /// Converts the reason why a program was ended to an error.
-    fn cut(doing: &'static str, git: &Git, cut: Cut) -> GitError {
+    fn cut(doing: &'static str, git: &Git, cut: ProgramStop) -> GitError {
         match cut {
-            Cut::Over => GitError::Over(doing),
-            Cut::Time => GitError::Time { doing, time: git.time },
-            Cut::Size => GitError::Size { doing, size: git.size },
-            Cut::Memory => GitError::Memory { doing, memory: git.memory },
-            Cut::Processes => GitError::Processes { doing, processes: git.processes },
-            Cut::Share(resource, why) => GitError::Share { doing, resource, why },
-            Cut::Hidden(path, source) => GitError::Hidden { doing, path, source },
-            Cut::Start(program, source) => GitError::Io { doing: "run", path: program, source },
+            ProgramStop::Over => GitError::Over(doing),
+            ProgramStop::Time => GitError::Time { doing, time: git.time },
+            ProgramStop::Size => GitError::Size { doing, size: git.size },
+            ProgramStop::Memory => GitError::Memory { doing, memory: git.memory },
+            ProgramStop::Processes => GitError::Processes { doing, processes: git.processes },
+            ProgramStop::Share(resource, why) => GitError::Share { doing, resource, why },
+            ProgramStop::Hidden(path, source) => GitError::Hidden { doing, path, source },
+            ProgramStop::Start(program, source) => GitError::Io { doing: "run", path: program, source },
         }
     }
 }
 
 /// Builds a site from the head of a branch. Blocks for at most `git.time` plus the time to remove files. `space` is an
 /// empty folder that the caller removes. `watch` gets the log, and can cancel the build.
-pub fn make(git: &Git, branch: &str, space: &Path, watch: &Watch) -> Result<Made, GitError> {
+pub fn build_site(git: &Git, branch: &str, space: &Path, watch: &JobContext) -> Result<BuiltSite, GitError> {
     make_among(&Sandbox::ALL, git, branch, space, watch)
 }
 
@@ -296,31 +296,31 @@ pub fn make_among(
     git: &Git,
     branch: &str,
     space: &Path,
-    watch: &Watch,
-) -> Result<Made, GitError> {
+    watch: &JobContext,
+) -> Result<BuiltSite, GitError> {
     let space = space.canonicalize().map_err(GitError::io("find", space))?;
-    let bounds = Bounds::new(git, watch, git.time, &space);
+    let bounds = ProgramLimits::new(git, watch, git.time, &space);
     if !is_branch_name(branch) {
         return Err(GitError::BranchName(branch.to_owned()));
     }
     let site = space.join("site");
     let commit = check_out(git, branch, &site, &bounds)?;
     if let Some(build) = &git.build {
-        let cell = Cell::new(git, &site, &bounds)?;
+        let cell = BuildEnvironment::new(git, &site, &bounds)?;
         let chosen = cell.choose(sandboxes)?;
         cell.build(chosen, build, commit.made)?;
         cell.sweep()?;
     }
-    let site = tree::output(&site, git.output.as_deref())?;
-    tree::tidy(&site, watch)?;
-    Ok(Made { site, commit: commit.commit })
+    let site = site_folder::output(&site, git.output.as_deref())?;
+    site_folder::remove_unpublishable(&site, watch)?;
+    Ok(BuiltSite { site, commit: commit.commit })
 }
 
 /// Checks out a branch; afterwards only its files remain.
-fn check_out(git: &Git, branch: &str, site: &Path, bounds: &Bounds<'_>) -> Result<client::Head, GitError> {
-    let address = Address::read(&git.repository)?;
+fn check_out(git: &Git, branch: &str, site: &Path, bounds: &ProgramLimits<'_>) -> Result<client::BranchHead, GitError> {
+    let address = RepositoryAddress::read(&git.repository)?;
     let home = bounds.space.join("git-home");
-    let client = Client::new(git, &address, home, bounds)?;
+    let client = GitClient::new(git, &address, home, bounds)?;
     let head = client.check_out(branch, site)?;
     client.remove()?;
     Ok(head)
@@ -328,14 +328,14 @@ fn check_out(git: &Git, branch: &str, site: &Path, bounds: &Bounds<'_>) -> Resul
 
 /// Kills processes that builds in the spaces below this folder have left, after the process that started them was
 /// killed. No build may be running there.
-pub fn end_left(folder: &Path) {
+pub fn kill_leftover_builds(folder: &Path) {
     process::kill_left(folder);
 }
 
 /// Returns the branches of a repository, each with its commit id.
-pub fn branches(git: &Git, watch: &Watch) -> Result<BTreeMap<String, String>, GitError> {
-    let address = Address::read(&git.repository)?;
+pub fn branches(git: &Git, watch: &JobContext) -> Result<BTreeMap<String, String>, GitError> {
+    let address = RepositoryAddress::read(&git.repository)?;
     let space = tempfile::tempdir().map_err(GitError::io("make a folder in", &std::env::temp_dir()))?;
-    let bounds = Bounds::new(git, watch, git.time.min(LISTING), space.path());
-    Client::new(git, &address, space.path().join("git-home"), &bounds)?.branches()
+    let bounds = ProgramLimits::new(git, watch, git.time.min(LISTING), space.path());
+    GitClient::new(git, &address, space.path().join("git-home"), &bounds)?.branches()
 }

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
-use super::super::{NoShare, Resource, Watch};
+use super::super::{NoShare, Resource, JobContext};
 use super::Git;
-use super::lines::Lines;
+use super::output_lines::Lines;
 use super::memory::memory_of;
 
 /// Interval at which the end of a program, cancellation and the deadline are checked.
@@ -25,7 +25,7 @@ const MEASURE: Duration = Duration::from_millis(200);
 /// Measuring takes at most one part in this many of the time.
 const MEASURE_PART: u32 = 10;
 /// Timeout for the rest of the output, once all processes that could write it are dead.
-const LATE: Duration = Duration::from_secs(2);
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Minimum size that counts for an entry, in bytes: the number of empty files is limited too.
 const ENTRY: u64 = 512;
 /// Maximum number of bytes of standard output that are kept; the rest is left out.
@@ -37,8 +37,8 @@ const LAST: usize = 4;
 
 /// Limits of the programs of one checkout or build.
 #[derive(Debug)]
-pub(super) struct Bounds<'a> {
-    pub(super) watch: &'a Watch,
+pub(super) struct ProgramLimits<'a> {
+    pub(super) watch: &'a JobContext,
     /// Deadline of all programs together.
     pub(super) until: Instant,
     /// The folder that everything is written to, canonical. A process with a `HOME` in it was started by this build.
@@ -53,7 +53,7 @@ pub(super) struct Bounds<'a> {
 
 /// Reason why a program was ended, or did not start.
 #[derive(Debug)]
-pub(super) enum Cut {
+pub(super) enum ProgramStop {
     /// It was cancelled.
     Over,
     /// The deadline has passed.
@@ -74,7 +74,7 @@ pub(super) enum Cut {
 
 /// Result of a program that ended by itself.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct ProgramResult {
     pub(super) status: ExitStatus,
     /// Its standard output, if that was requested.
     pub(super) output: Vec<u8>,
@@ -82,7 +82,7 @@ pub(super) struct Ended {
     pub(super) last: String,
 }
 
-impl Ended {
+impl ProgramResult {
     /// Describes how it ended.
     pub(super) fn how(&self) -> String {
         use std::os::unix::process::ExitStatusExt;
@@ -100,42 +100,42 @@ enum Heard {
     Bytes(Vec<u8>),
 }
 
-impl<'a> Bounds<'a> {
+impl<'a> ProgramLimits<'a> {
     /// Returns the limits of a project; the deadline is `time` from now.
-    pub(super) fn new(git: &Git, watch: &'a Watch, time: Duration, space: &'a Path) -> Bounds<'a> {
+    pub(super) fn new(git: &Git, watch: &'a JobContext, time: Duration, space: &'a Path) -> ProgramLimits<'a> {
         let &Git { size, memory, processes, .. } = git;
-        Bounds { watch, until: Instant::now() + time, space, size, memory, processes }
+        ProgramLimits { watch, until: Instant::now() + time, space, size, memory, processes }
     }
 
     /// Fails if the job was cancelled or the deadline has passed.
-    fn look(&self) -> Result<(), Cut> {
+    fn look(&self) -> Result<(), ProgramStop> {
         if self.watch.is_over() {
-            return Err(Cut::Over);
+            return Err(ProgramStop::Over);
         }
         if Instant::now() >= self.until {
-            return Err(Cut::Time);
+            return Err(ProgramStop::Time);
         }
         Ok(())
     }
 
     /// Measures the folder; fails if it is over a limit.
-    fn measure(&self) -> Result<(), Cut> {
+    fn measure(&self) -> Result<(), ProgramStop> {
         let mut left = self.size;
         let mut folders = vec![self.space.to_owned()];
         while let Some(folder) = folders.pop() {
             let entries = match fs::read_dir(&folder) {
                 Err(error) if is_gone(&error) => continue,
-                other => other.map_err(|error| Cut::Hidden(folder.clone(), error))?,
+                other => other.map_err(|error| ProgramStop::Hidden(folder.clone(), error))?,
             };
             for entry in entries {
-                let entry = entry.map_err(|error| Cut::Hidden(folder.clone(), error))?;
+                let entry = entry.map_err(|error| ProgramStop::Hidden(folder.clone(), error))?;
                 let metadata = match entry.metadata() {
                     Err(error) if is_gone(&error) => continue,
-                    other => other.map_err(|error| Cut::Hidden(entry.path(), error))?,
+                    other => other.map_err(|error| ProgramStop::Hidden(entry.path(), error))?,
                 };
                 // A sparse file takes little space here, and its full size once it is packed.
                 let taken = metadata.len().max(metadata.blocks() * 512).max(ENTRY);
-                left = left.checked_sub(taken).ok_or(Cut::Size)?;
+                left = left.checked_sub(taken).ok_or(ProgramStop::Size)?;
                 if metadata.is_dir() {
                     folders.push(entry.path());
                 }
@@ -145,21 +145,21 @@ impl<'a> Bounds<'a> {
     }
 
     /// Measures these processes; fails if their number or memory is over a limit.
-    fn measure_processes(&self, processes: &[Pid]) -> Result<(), Cut> {
+    fn measure_processes(&self, processes: &[Pid]) -> Result<(), ProgramStop> {
         let count = (processes.len() as u64).saturating_sub(HELPERS);
         if count > self.processes {
-            return Err(Cut::Processes);
+            return Err(ProgramStop::Processes);
         }
         let memory = memory_of(processes);
         if memory > self.memory {
-            return Err(Cut::Memory);
+            return Err(ProgramStop::Memory);
         }
         self.hold(Resource::BuildProcesses, count)?;
         self.hold(Resource::BuildMemory, memory)
     }
 
-    fn hold(&self, resource: Resource, amount: u64) -> Result<(), Cut> {
-        self.watch.hold(resource, amount).map_err(|why| Cut::Share(resource, why))
+    fn hold(&self, resource: Resource, amount: u64) -> Result<(), ProgramStop> {
+        self.watch.hold_share(resource, amount).map_err(|why| ProgramStop::Share(resource, why))
     }
 }
 
@@ -174,13 +174,13 @@ pub(super) fn is_gone(error: &io::Error) -> bool {
 pub(super) fn run(
     command: &mut Command,
     wants_output: bool,
-    bounds: &Bounds<'_>,
+    bounds: &ProgramLimits<'_>,
     hear: &mut dyn FnMut(&str),
-) -> Result<Ended, Cut> {
+) -> Result<ProgramResult, ProgramStop> {
     bounds.look()?;
     let program = PathBuf::from(command.get_program());
-    let (mut family, heard) = start(command, wants_output, bounds).map_err(|error| Cut::Start(program, error))?;
-    let mut ended = Ended { status: ExitStatus::default(), output: Vec::new(), last: String::new() };
+    let (mut family, heard) = start(command, wants_output, bounds).map_err(|error| ProgramStop::Start(program, error))?;
+    let mut ended = ProgramResult { status: ExitStatus::default(), output: Vec::new(), last: String::new() };
     let mut last: Vec<String> = Vec::new();
     let mut take = |heard: Heard| match heard {
         Heard::Line(line) => {
@@ -196,8 +196,8 @@ pub(super) fn run(
         }
     };
     let cut = attend(&family, &heard, bounds, &mut take);
-    ended.status = family.end().map_err(|error| Cut::Start(PathBuf::from(command.get_program()), error))?;
-    let late = Instant::now() + LATE;
+    ended.status = family.end().map_err(|error| ProgramStop::Start(PathBuf::from(command.get_program()), error))?;
+    let late = Instant::now() + OUTPUT_TIMEOUT;
     while let Some(left) = late.checked_duration_since(Instant::now())
         && let Ok(more) = heard.recv_timeout(left)
     {
@@ -210,7 +210,7 @@ pub(super) fn run(
 }
 
 /// Starts a program, and threads that read its output. The threads end when no process is left that could write.
-fn start(command: &mut Command, wants_output: bool, bounds: &Bounds<'_>) -> io::Result<(Family, Receiver<Heard>)> {
+fn start(command: &mut Command, wants_output: bool, bounds: &ProgramLimits<'_>) -> io::Result<(ProcessTree, Receiver<Heard>)> {
     // Bounded: a program that writes faster than its output is read has to wait.
     let (sender, heard) = mpsc::sync_channel(64);
     let (lines, errors) = io::pipe()?;
@@ -235,7 +235,7 @@ fn start(command: &mut Command, wants_output: bool, bounds: &Bounds<'_>) -> io::
     let child = command.stdin(Stdio::null()).stderr(errors).process_group(0).spawn();
     // Otherwise the command keeps the pipes open, and the threads running.
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    Ok((Family { child: child?, space: bounds.space.to_owned(), is_over: false }, heard))
+    Ok((ProcessTree { child: child?, space: bounds.space.to_owned(), is_over: false }, heard))
 }
 
 /// Reads a pipe on a thread and passes each piece to `hand_on`, at the end an empty one. Stops if `hand_on` returns
@@ -262,11 +262,11 @@ fn read(
 
 /// Receives the output and checks the limits until the program ends or reaches one.
 fn attend(
-    family: &Family,
+    family: &ProcessTree,
     heard: &Receiver<Heard>,
-    bounds: &Bounds<'_>,
+    bounds: &ProgramLimits<'_>,
     take: &mut dyn FnMut(Heard),
-) -> Result<(), Cut> {
+) -> Result<(), ProgramStop> {
     let mut next = Instant::now() + MEASURE;
     loop {
         match heard.recv_timeout(TICK) {
@@ -294,13 +294,13 @@ fn attend(
 /// processes, and for a `HOME` in the folder of the build. A process that has changed all of these on purpose is not
 /// found. Only a sandbox with a PID namespace of its own leaves no process behind in any case.
 #[derive(Debug)]
-struct Family {
+struct ProcessTree {
     child: Child,
     space: PathBuf,
     is_over: bool,
 }
 
-impl Family {
+impl ProcessTree {
     fn id(&self) -> Option<Pid> {
         Pid::from_raw(self.child.id().cast_signed())
     }
@@ -370,7 +370,7 @@ pub(super) fn kill_left(folder: &Path) {
     }
 }
 
-impl Drop for Family {
+impl Drop for ProcessTree {
     fn drop(&mut self) {
         if !self.is_over {
             // No caller is left to get the status.

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use docwharf_base::chain::OneLine;
 
 use super::address::redact;
-use super::process::{Bounds, Cut, run};
+use super::process::{ProgramLimits, ProgramStop, run};
 use super::{Git, GitError};
 
 /// User id of the unprivileged user of all systems; builds run as this user if the origin runs as root.
@@ -123,25 +123,25 @@ impl fmt::Display for Sandbox {
 
 /// Environment of one build.
 #[derive(Debug)]
-pub(super) struct Cell<'a> {
+pub(super) struct BuildEnvironment<'a> {
     git: &'a Git,
     site: &'a Path,
-    bounds: &'a Bounds<'a>,
+    bounds: &'a ProgramLimits<'a>,
     is_root: bool,
 }
 
 /// Paths of folders as the build sees them.
-struct Seen {
+struct SandboxPaths {
     site: PathBuf,
     home: PathBuf,
     tmp: PathBuf,
 }
 
-impl<'a> Cell<'a> {
+impl<'a> BuildEnvironment<'a> {
     /// Creates the folders of the build beside the checkout, and gives them and the checkout to the user that will run
     /// it.
-    pub(super) fn new(git: &'a Git, site: &'a Path, bounds: &'a Bounds<'a>) -> Result<Cell<'a>, GitError> {
-        let cell = Cell { git, site, bounds, is_root: rustix::process::geteuid().is_root() };
+    pub(super) fn new(git: &'a Git, site: &'a Path, bounds: &'a ProgramLimits<'a>) -> Result<BuildEnvironment<'a>, GitError> {
+        let cell = BuildEnvironment { git, site, bounds, is_root: rustix::process::geteuid().is_root() };
         for folder in cell.beside() {
             fs::DirBuilder::new().mode(0o700).create(&folder).map_err(GitError::io("make", &folder))?;
             if cell.is_root {
@@ -193,13 +193,13 @@ impl<'a> Cell<'a> {
             Err(why) => return Ok(Some(why)),
         };
         let mine = self.bounds;
-        let bounds = Bounds { until: mine.until.min(Instant::now() + TRIAL), ..*mine };
+        let bounds = ProgramLimits { until: mine.until.min(Instant::now() + TRIAL), ..*mine };
         let ended = run(&mut command, false, &bounds, &mut |_| {});
         match ended {
             Ok(ended) if ended.status.success() => Ok(None),
             Ok(ended) => Ok(Some(format!("{} ({})", OneLine(&ended.last), ended.how()))),
-            Err(Cut::Time) if Instant::now() < mine.until => Ok(Some("it takes too long".to_owned())),
-            Err(Cut::Start(_, error)) => Ok(Some(error.to_string())),
+            Err(ProgramStop::Time) if Instant::now() < mine.until => Ok(Some("it takes too long".to_owned())),
+            Err(ProgramStop::Start(_, error)) => Ok(Some(error.to_string())),
             Err(cut) => Err(GitError::cut("trying a sandbox", self.git, cut)),
         }
     }
@@ -207,8 +207,8 @@ impl<'a> Cell<'a> {
     /// Runs the build command in a sandbox. `made` is the commit time in seconds since 1970, for `SOURCE_DATE_EPOCH`.
     pub(super) fn build(&self, sandbox: Sandbox, build: &str, made: i64) -> Result<(), GitError> {
         let watch = self.bounds.watch;
-        watch.say(format!("the build has {}", self.words(sandbox)));
-        watch.say(format!("$ {}", OneLine(&redact(build))));
+        watch.log_line(format!("the build has {}", self.words(sandbox)));
+        watch.log_line(format!("$ {}", OneLine(&redact(build))));
         // The limit of one file is above that of all files together. So a file that is just too large is found by the
         // measurement and not by the shell.
         let blocks = (self.git.size / 512).saturating_add(4096);
@@ -218,13 +218,13 @@ impl<'a> Cell<'a> {
         let mut command = self.command(sandbox, &inner).map_err(GitError::NoSandbox)?;
         command.env("SOURCE_DATE_EPOCH", made.to_string());
         let began = Instant::now();
-        let ended = run(&mut command, false, self.bounds, &mut |line| watch.say(redact(line)));
+        let ended = run(&mut command, false, self.bounds, &mut |line| watch.log_line(redact(line)));
         let ended = ended.map_err(|cut| GitError::cut("the build", self.git, cut));
-        let ended = ended.inspect_err(|error| watch.say(error.to_string()))?;
+        let ended = ended.inspect_err(|error| watch.log_line(error.to_string()))?;
         let how = ended.how();
-        watch.say(format!("the build ended after {:.1} s with {how}", began.elapsed().as_secs_f64()));
+        watch.log_line(format!("the build ended after {:.1} s with {how}", began.elapsed().as_secs_f64()));
         if ended.status.code() == Some(127) {
-            watch.say("exit code 127 mostly means that a command is not found; tools outside /usr have to be named");
+            watch.log_line("exit code 127 mostly means that a command is not found; tools outside /usr have to be named");
         }
         if ended.status.success() {
             return Ok(());
@@ -248,12 +248,12 @@ impl<'a> Cell<'a> {
         }
     }
 
-    fn seen(&self, sandbox: Sandbox) -> Seen {
+    fn seen(&self, sandbox: Sandbox) -> SandboxPaths {
         if sandbox == Sandbox::Bubblewrap {
-            return Seen { site: "/build".into(), home: "/home/build".into(), tmp: "/tmp".into() };
+            return SandboxPaths { site: "/build".into(), home: "/home/build".into(), tmp: "/tmp".into() };
         }
         let space = self.bounds.space;
-        Seen { site: self.site.to_owned(), home: space.join("home"), tmp: space.join("tmp") }
+        SandboxPaths { site: self.site.to_owned(), home: space.join("home"), tmp: space.join("tmp") }
     }
 
     /// Returns the command that runs `sh -c` with these arguments in a sandbox, or why there is none.

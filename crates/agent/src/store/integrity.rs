@@ -1,0 +1,345 @@
+//! Integrity of stored versions: which were found damaged, when each was last verified, and whether the previous daemon
+//! ended cleanly.
+//!
+//! `suspect` has a line for each damaged version. It is a file of its own because a signal handler writes it, too. A
+//! disk that fails often takes no more writes, so the findings of this process are also kept in memory. `scrub.json`
+//! may be deleted at any time: versions are then verified sooner.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use docwharf_base::directory::{Access, Demands, FileId};
+use docwharf_base::model::units::{now_rfc3339, parse_time};
+use docwharf_base::model::version::VersionId;
+
+use super::writer::{StoreWriter, json};
+use super::{IMAGE, VersionStore, StoreError};
+
+/// Name of the file that marks damaged versions.
+pub(super) const SUSPECT: &str = "suspect";
+/// Name of the file with the times of verification.
+const BOOK: &str = "scrub.json";
+/// Upper bound of the size of either file in bytes: both have a line for each version.
+const MAX_BYTES: u64 = 64 << 20;
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ScrubLog {
+    /// Start of the running daemon, RFC 3339; none after a clean end.
+    #[serde(default)]
+    running: Option<String>,
+    /// When versions were last verified, RFC 3339.
+    #[serde(default)]
+    proved: BTreeMap<VersionId, String>,
+}
+
+/// Identity of an image file: device and inode.
+type ImageFileId = FileId;
+
+/// The versions that this process has found damaged, each with the identity of the damaged file.
+#[derive(Debug, Default)]
+pub(super) struct DamageMarks(Mutex<BTreeMap<VersionId, Option<ImageFileId>>>);
+
+impl DamageMarks {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<VersionId, Option<ImageFileId>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl VersionStore {
+    /// Lists the stored versions that were found damaged.
+    pub fn suspects(&self) -> Vec<VersionId> {
+        let text = self.marked().unwrap_or_default();
+        let mut ids: Vec<VersionId> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        ids.extend(self.marks.lock().keys());
+        ids.sort_unstable();
+        ids.dedup();
+        ids.retain(|&id| self.has(id));
+        ids
+    }
+
+    /// Whether a version was found damaged.
+    pub fn is_suspect(&self, id: VersionId) -> bool {
+        self.suspects().contains(&id)
+    }
+
+    /// Whether this process has read the file that is stored now and found it damaged: reading it again would tell
+    /// nothing new.
+    pub fn is_known_damaged(&self, id: VersionId) -> bool {
+        let known = self.marks.lock().get(&id).copied().flatten();
+        known.is_some() && known == self.image_of(id)
+    }
+
+    /// Whether the store has a version that is not marked as damaged.
+    pub fn has_whole(&self, id: VersionId) -> bool {
+        self.has(id) && !self.is_suspect(id)
+    }
+
+    /// When a version was last verified, in seconds since 1970: by a scrub, or at its last arrival.
+    pub fn verified_at(&self, id: VersionId) -> Option<i64> {
+        self.verified_times().get(&id).copied()
+    }
+
+    /// When each version was last verified, in seconds since 1970; see [`Store::verified_at`].
+    pub fn verified_times(&self) -> BTreeMap<VersionId, i64> {
+        let book = self.book();
+        let times = self.versions().unwrap_or_default().into_iter().map(|version| {
+            // Each arrival was verified. The file's modification time does not count: a fault may change that, too.
+            let arrived = version.receipts.last().and_then(|receipt| parse_time(&receipt.time));
+            let read = book.proved.get(&version.id).and_then(|time| parse_time(time));
+            (version.id, arrived.max(read).unwrap_or(0))
+        });
+        times.collect()
+    }
+
+    fn image_of(&self, id: VersionId) -> Option<ImageFileId> {
+        let path = Path::new("versions").join(id.to_string()).join(IMAGE);
+        Some(FileId::of(&self.directory().ok()?.metadata_of(path).ok()?))
+    }
+
+    /// Reads the file that marks damaged versions.
+    fn marked(&self) -> io::Result<String> {
+        let bytes = self.directory()?.read(SUSPECT, MAX_BYTES)?;
+        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+    }
+
+    /// Reads the times of verification; a file that cannot be read counts as empty.
+    fn book(&self) -> ScrubLog {
+        let bytes = self.directory().and_then(|root| root.read(BOOK, MAX_BYTES)).unwrap_or_default();
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    }
+}
+
+impl StoreWriter {
+    /// Opens the file in which damaged versions are marked.
+    pub fn suspect_file(&self) -> Result<File, StoreError> {
+        let path = self.store().root().join(SUSPECT);
+        let root = self.store().directory();
+        let file = root.and_then(|root| root.open_file(SUSPECT, Access::Append(0o644), Demands::SINGLE_NAME));
+        file.map_err(StoreError::io("open", &path))
+    }
+
+    /// Marks a version as damaged: it is verified before it is served again, and fetched again if possible. If the mark
+    /// cannot be written, it still counts in this process.
+    pub fn mark_suspect(&self, id: VersionId) -> Result<(), StoreError> {
+        let is_known = self.store().is_suspect(id);
+        let image = self.store().image_of(id);
+        let mut marks = self.store().marks.lock();
+        marks.insert(id, image);
+        if is_known {
+            return Ok(());
+        }
+        let mut file = self.suspect_file()?;
+        let mut write = || -> io::Result<()> {
+            file.write_all(format!("{id}\n").as_bytes())?;
+            file.sync_all()
+        };
+        write().map_err(StoreError::io("mark a damaged version in", &self.store().root().join(SUSPECT)))
+    }
+
+    /// Clears the mark of a version. The file is not replaced: the signal handler has it open.
+    pub(super) fn clear_mark(&self, id: VersionId) -> Result<(), StoreError> {
+        let mut marks = self.store().marks.lock();
+        marks.remove(&id);
+        let path = self.store().root().join(SUSPECT);
+        let write = || -> io::Result<()> {
+            let text = self.store().marked()?;
+            let others: String =
+                text.lines().filter(|line| line.parse() != Ok(id)).flat_map(|line| [line, "\n"]).collect();
+            if others.len() == text.len() {
+                return Ok(());
+            }
+            // Overwritten in place, then truncated: at no moment is the mark of another version missing.
+            let file = self.store().directory()?.open_file(SUSPECT, Access::ReadWrite, Demands::SINGLE_NAME)?;
+            file.write_all_at(others.as_bytes(), 0)?;
+            file.set_len(others.len() as u64)?;
+            file.sync_all()
+        };
+        match write() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::io("clear a mark in", &path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Records that a daemon is running. Returns whether the previous one ended without [`Writer::end_run`].
+    pub fn begin_run(&self) -> Result<bool, StoreError> {
+        let _turn = self.store().marks.lock();
+        let mut book = self.store().book();
+        let was_cut_off = book.running.replace(now_rfc3339()).is_some();
+        self.keep_book(&book)?;
+        Ok(was_cut_off)
+    }
+
+    /// Records that the daemon ended cleanly.
+    pub fn end_run(&self) -> Result<(), StoreError> {
+        let _turn = self.store().marks.lock();
+        let mut book = self.store().book();
+        if book.running.take().is_none() { Ok(()) } else { self.keep_book(&book) }
+    }
+
+    /// Records that a version has just been verified.
+    pub fn note_verified(&self, id: VersionId) -> Result<(), StoreError> {
+        let _turn = self.store().marks.lock();
+        let mut book = self.store().book();
+        book.proved.retain(|&id, _| self.store().has(id));
+        book.proved.insert(id, now_rfc3339());
+        self.keep_book(&book)
+    }
+
+    fn keep_book(&self, book: &ScrubLog) -> Result<(), StoreError> {
+        let path = self.store().root().join(BOOK);
+        let written = self.store().directory().and_then(|root| root.replace(BOOK, 0o644, &json(book)));
+        written.map_err(StoreError::io("write", &path))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+    use crate::store::Receipt;
+    use crate::store::operations::StoreOperations;
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    /// A store with the versions 1 to 3, whose content is never read.
+    fn three(root: &Path) -> StoreWriter {
+        let writer = StoreWriter::open(root, Duration::ZERO).unwrap();
+        for n in 1..=3 {
+            put(&writer, id(n));
+        }
+        writer
+    }
+
+    fn put(writer: &StoreWriter, id: VersionId) {
+        let folder = writer.store().version_dir(id);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("new"), "image").unwrap();
+        fs::rename(folder.join("new"), folder.join(IMAGE)).unwrap();
+    }
+
+    /// The damaged versions that this process and that another process sees, sorted.
+    fn suspects(writer: &StoreWriter) -> [Vec<VersionId>; 2] {
+        [writer.store().suspects(), VersionStore::at(writer.store().root()).suspects()]
+    }
+
+    fn sorted(numbers: &[u8]) -> Vec<VersionId> {
+        let mut ids: Vec<VersionId> = numbers.iter().map(|&n| id(n)).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    #[test]
+    fn a_mark_stays_until_it_is_cleared_or_its_version_goes_and_is_known_to_every_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = three(dir.path());
+        assert_eq!(suspects(&writer), [sorted(&[]), sorted(&[])]);
+        writer.clear_mark(id(1)).unwrap();
+        for n in [1, 2, 1, 3] {
+            writer.mark_suspect(id(n)).unwrap();
+        }
+        assert_eq!(suspects(&writer), [sorted(&[1, 2, 3]), sorted(&[1, 2, 3])]);
+        assert_eq!(fs::read_to_string(dir.path().join(SUSPECT)).unwrap().lines().count(), 3, "each is marked once");
+        assert!(!writer.store().has_whole(id(1)) && !writer.store().has_whole(id(9)));
+        writer.clear_mark(id(2)).unwrap();
+        writer.clear_mark(id(2)).unwrap();
+        assert_eq!(suspects(&writer), [sorted(&[1, 3]), sorted(&[1, 3])]);
+        assert!(
+            writer.store().has_whole(id(2)) && !writer.store().is_suspect(id(2)) && writer.store().is_suspect(id(3))
+        );
+        fs::remove_dir_all(writer.store().version_dir(id(3))).unwrap();
+        assert_eq!(suspects(&writer), [sorted(&[1]), sorted(&[1])]);
+        writer.clear_mark(id(1)).unwrap();
+        writer.clear_mark(id(3)).unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join(SUSPECT)).unwrap(), "");
+    }
+
+    #[test]
+    fn what_cannot_be_written_down_counts_in_this_process_and_only_the_very_file_that_was_read_is_rotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = three(dir.path());
+        fs::create_dir(dir.path().join(SUSPECT)).unwrap();
+        assert!(writer.mark_suspect(id(1)).is_err());
+        assert_eq!(suspects(&writer), [sorted(&[1]), sorted(&[])]);
+        fs::remove_dir(dir.path().join(SUSPECT)).unwrap();
+        writer.mark_suspect(id(2)).unwrap();
+        let rotten = |writer: &StoreWriter| [1, 2, 3].map(|n| writer.store().is_known_damaged(id(n)));
+        assert_eq!(rotten(&writer), [true, true, false]);
+        put(&writer, id(2));
+        assert_eq!(rotten(&writer), [true, false, false], "another file is in its place");
+        assert!(writer.store().is_suspect(id(2)), "nobody has read that yet");
+        assert!(!VersionStore::at(dir.path()).is_known_damaged(id(1)), "another process has to read it itself");
+    }
+
+    #[test]
+    fn a_run_that_did_not_end_as_it_should_is_told_to_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = three(dir.path());
+        writer.end_run().unwrap();
+        assert!(!dir.path().join(BOOK).exists(), "nothing has begun");
+        assert!(!writer.begin_run().unwrap());
+        writer.note_verified(id(1)).unwrap();
+        drop(writer);
+        let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
+        assert!(writer.begin_run().unwrap(), "it was cut off");
+        writer.end_run().unwrap();
+        writer.note_verified(id(2)).unwrap();
+        assert!(!writer.begin_run().unwrap(), "it ended as it should");
+    }
+
+    #[test]
+    fn a_version_is_proved_when_it_arrives_and_when_it_is_read_whichever_was_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = three(dir.path());
+        let at = |hour: u8| format!("2026-11-21T{hour:02}:00:00Z");
+        let seconds = |hour: u8| parse_time(&at(hour));
+        let arrive = |n: u8, hour: u8| {
+            let receipt = Receipt {
+                time: at(hour),
+                who: String::new(),
+                source: String::new(),
+                kind: String::new(),
+                archive_sha256: None,
+                archive_bytes: None,
+                label: None,
+                job: None,
+                validator: None,
+                sent_bytes: None,
+                looked: false,
+            };
+            writer.receive(id(n), &receipt).unwrap();
+        };
+        let keep = |times: &[(u8, &str)]| {
+            let proved = times.iter().map(|&(n, time)| (id(n), time.to_owned())).collect();
+            writer.keep_book(&ScrubLog { running: None, proved }).unwrap();
+        };
+        let proved = || [1, 2, 3, 9].map(|n| writer.store().verified_at(id(n)));
+        assert_eq!(proved(), [Some(0), Some(0), Some(0), None]);
+        arrive(1, 3);
+        arrive(1, 5);
+        arrive(2, 5);
+        assert_eq!(proved(), [seconds(5), seconds(5), Some(0), None]);
+        keep(&[(1, &at(4)), (2, &at(6)), (3, "once"), (9, &at(1))]);
+        assert_eq!(proved(), [seconds(5), seconds(6), Some(0), None]);
+        writer.note_verified(id(3)).unwrap();
+        let book = writer.store().book();
+        assert_eq!(book.proved.keys().copied().collect::<Vec<_>>(), sorted(&[1, 2, 3]), "what is gone is forgotten");
+        assert!(proved()[2] > Some(0));
+        fs::write(dir.path().join(BOOK), "{").unwrap();
+        assert_eq!(proved(), [seconds(5), seconds(5), Some(0), None], "one that cannot be read is empty");
+    }
+}

@@ -1,0 +1,167 @@
+//! The location of the API key. The key is read each time it is needed: it may have been replaced.
+
+use std::path::PathBuf;
+
+use zeroize::Zeroizing;
+
+use docwharf_base::regular;
+use docwharf_base::secret::Secret;
+
+use super::SyncError;
+
+/// Upper bound of a key file's size in bytes, including white space.
+const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
+
+/// The location of the key: the first of these that is set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyPlace {
+    /// `api.keyFile`
+    File(PathBuf),
+    /// `$DOCWHARF_API_KEY`
+    Given(Secret),
+    /// `$CREDENTIALS_DIRECTORY/api-key`, as systemd passes it; an empty file counts as no key.
+    Credential(PathBuf),
+    /// The file that a systemd unit loads the credential from, for a command that root runs beside the service.
+    UnitCredential {
+        /// The file's path.
+        path: PathBuf,
+        /// The unit's name.
+        unit: String,
+    },
+    /// No location is configured.
+    Nowhere,
+}
+
+impl KeyPlace {
+    /// The name of the location in messages.
+    pub fn name(&self) -> String {
+        match self {
+            KeyPlace::File(path) => format!("{} (api.keyFile)", path.display()),
+            KeyPlace::Given(_) => "$DOCWHARF_API_KEY".to_owned(),
+            KeyPlace::Credential(path) => path.display().to_string(),
+            KeyPlace::UnitCredential { path, unit } => format!("{} (credential api-key of {unit})", path.display()),
+            KeyPlace::Nowhere => "api.keyFile".to_owned(),
+        }
+    }
+
+    /// The file to watch, if the key is in a file.
+    pub fn file(&self) -> Option<&PathBuf> {
+        match self {
+            KeyPlace::File(path) | KeyPlace::Credential(path) | KeyPlace::UnitCredential { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Reads the key and trims it.
+    pub fn read(&self) -> Result<Secret, SyncError> {
+        let absent = |why: String| SyncError::Absent(why);
+        let none = "no API key: set api.keyFile, $DOCWHARF_API_KEY or the systemd credential api-key";
+        // Overwritten with zeros when dropped, as the key itself.
+        let text = Zeroizing::new(match self {
+            KeyPlace::Given(key) => key.expose().to_owned(),
+            KeyPlace::Nowhere => return Err(absent(none.to_owned())),
+            KeyPlace::File(path) | KeyPlace::Credential(path) | KeyPlace::UnitCredential { path, .. } => {
+                regular::read_text(path, MAX_KEY_FILE_BYTES)
+                    .map_err(|error| absent(format!("cannot read the API key from {}: {error}", self.name())))?
+            }
+        });
+        let key = text.trim();
+        if key.is_empty() {
+            return Err(absent(match self {
+                KeyPlace::File(_) | KeyPlace::UnitCredential { .. } => {
+                    format!("the API key in {} is empty", self.name())
+                }
+                _ => none.to_owned(),
+            }));
+        }
+        if key.chars().any(|c| c.is_control() || !c.is_ascii()) {
+            let what = "has control characters or letters that no key has inside; put the key alone in it";
+            return Err(absent(format!("the API key in {} {what}", self.name())));
+        }
+        Ok(Secret::new(key.to_owned()))
+    }
+
+    /// Whether the mode of the key's file allows more than 0640.
+    pub fn is_too_open(&self) -> bool {
+        use std::os::unix::fs::PermissionsExt;
+        let (KeyPlace::File(path) | KeyPlace::UnitCredential { path, .. }) = self else { return false };
+        std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o037 != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_trimmed_and_control_characters_inside_are_an_error() {
+        let of = |text: &str| KeyPlace::Given(Secret::new(text.into())).read();
+        assert_eq!(of(" dwk_1\n").unwrap().expose(), "dwk_1");
+        for wrong in ["dwk_1\ndwk_2", "a\tb", "a\u{7f}b", " \n", "schlüssel"] {
+            let why = of(wrong).unwrap_err().to_string();
+            assert!(!why.contains("dwk_1"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_read_from_its_file_and_what_is_lacking_is_told_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        let unit = |path: &PathBuf| KeyPlace::UnitCredential { path: path.clone(), unit: "a.service".to_owned() };
+        let places = [KeyPlace::File(path.clone()), KeyPlace::Credential(path.clone()), unit(&path)];
+        // The content of the file; the expected result for a file, and for a credential.
+        let large = " ".repeat(usize::try_from(MAX_KEY_FILE_BYTES).unwrap());
+        let cases = [
+            (None, Err("cannot read the API key from"), Err("cannot read the API key from")),
+            (Some(" dwk_1\n"), Ok("dwk_1"), Ok("dwk_1")),
+            (Some(" \n"), Err("is empty"), Err("no API key: set api.keyFile")),
+            (Some("a\tb"), Err("control characters"), Err("control characters")),
+            (Some(large.as_str()), Err("is empty"), Err("no API key: set api.keyFile")),
+        ];
+        for (text, of_file, of_credential) in cases {
+            if let Some(text) = text {
+                std::fs::write(&path, text).unwrap();
+            }
+            for (place, expected) in places.iter().zip([of_file, of_credential, of_file]) {
+                let read = place.read().map(|key| key.expose().to_owned()).map_err(|error| error.to_string());
+                match (&read, expected) {
+                    (Ok(key), Ok(expected)) => assert_eq!(key, expected),
+                    (Err(why), Err(part)) => assert!(why.contains(part), "{place:?}: {why}"),
+                    _ => panic!("{place:?}: {read:?}"),
+                }
+                assert_eq!(place.file(), Some(&path));
+                assert!(place.name().starts_with(path.to_str().unwrap()));
+            }
+        }
+        std::fs::write(&path, format!("{large}k")).unwrap();
+        assert!(places[0].read().is_err(), "no key is so long");
+        let none = KeyPlace::Nowhere.read().unwrap_err().to_string();
+        assert!(none.contains("no API key: set api.keyFile"), "{none}");
+        assert_eq!((KeyPlace::Nowhere.file(), KeyPlace::Given(Secret::new("k".into())).file()), (None, None));
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_or_the_group_may_write_is_too_open() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        std::fs::write(&path, "k").unwrap();
+        let unit = KeyPlace::UnitCredential { path: path.clone(), unit: "a.service".to_owned() };
+        for (mode, is_too_open) in [
+            (0o600, false),
+            (0o640, false),
+            (0o400, false),
+            (0o644, true),
+            (0o660, true),
+            (0o650, true),
+            (0o602, true),
+            (0o601, true),
+        ] {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(KeyPlace::File(path.clone()).is_too_open(), is_too_open, "{mode:o}");
+            assert_eq!(unit.is_too_open(), is_too_open, "{mode:o}");
+            assert!(!KeyPlace::Credential(path.clone()).is_too_open(), "systemd decides about its mode");
+        }
+        assert!(!KeyPlace::File(dir.path().join("none")).is_too_open() && !KeyPlace::Nowhere.is_too_open());
+    }
+}

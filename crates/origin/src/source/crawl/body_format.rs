@@ -1,0 +1,168 @@
+//! Formats of bodies and purposes of addresses, and the addresses in style sheets and web application manifests.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use serde_json::Value;
+
+use docwharf_site::external::css;
+use docwharf_site::media_types::{is_script, is_xml};
+
+/// Purpose of an address. If one address has two purposes, the later variant counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum AddressPurpose {
+    /// The base of relative addresses; it is not fetched.
+    Base,
+    /// The target of a form. It is not requested, because submitting a form may change data on the server.
+    Form,
+    /// It may exist; its absence is not an error.
+    Guess,
+    /// The document that names it is incomplete without it.
+    Asset,
+    /// A link that readers may follow.
+    Link,
+}
+
+/// Callback for each address, in unescaped form. It may return a replacement.
+pub(super) type AddressVisitor<'m> = dyn FnMut(AddressPurpose, &str) -> Option<String> + 'm;
+
+/// Format that a body is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BodyFormat {
+    /// HTML.
+    Page,
+    /// CSS.
+    Style,
+    /// JavaScript.
+    Script,
+    /// The manifest of a web application.
+    Manifest,
+    /// A payload of React server components.
+    Payload,
+    /// XML, which may be a sitemap.
+    Xml,
+    /// Any other format; it is not searched for addresses.
+    Other,
+}
+
+impl BodyFormat {
+    /// Determines the format from the media type (in lower case, without parameters), the requested path, and the body
+    /// if there is no media type.
+    pub(super) fn of(media_type: &str, path: &str, body: &[u8]) -> BodyFormat {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        match media_type {
+            "text/html" | "application/xhtml+xml" => BodyFormat::Page,
+            "text/css" => BodyFormat::Style,
+            "text/x-component" => BodyFormat::Payload,
+            "application/manifest+json" => BodyFormat::Manifest,
+            "application/json" if name.contains("manifest") => BodyFormat::Manifest,
+            "" if is_html(body) => BodyFormat::Page,
+            _ if is_script(media_type) => BodyFormat::Script,
+            _ if is_xml(media_type) => BodyFormat::Xml,
+            _ => BodyFormat::Other,
+        }
+    }
+}
+
+/// Whether a body without a media type begins like an HTML page (WHATWG MIME Sniffing, 7.1, its two plain cases).
+fn is_html(body: &[u8]) -> bool {
+    let text = body.trim_ascii_start();
+    ["<!doctype html", "<html"]
+        .iter()
+        .any(|word| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word.as_bytes())))
+}
+
+/// Returns the style sheet with the replacements that `meet` returned; `None` if it returned none.
+pub(super) fn style(text: &str, meet: &mut AddressVisitor<'_>) -> Option<String> {
+    let (mut out, mut end) = (String::new(), 0);
+    css::find_addresses(text, &mut |place, address| {
+        if let Some(new) = meet(AddressPurpose::Asset, address) {
+            let _ = write!(out, "{}{new}", &text[end..place.start]);
+            end = place.end;
+        }
+    });
+    (end > 0).then(|| out + &text[end..])
+}
+
+/// Returns the manifest (W3C Web Application Manifest) with the replacements that `meet` returned; `None` if it
+/// returned none or `text` is not a JSON object.
+pub(super) fn manifest(text: &str, meet: &mut AddressVisitor<'_>) -> Option<String> {
+    let mut whole: Value = serde_json::from_str(text).ok()?;
+    let mut is_new = false;
+    let mut put = |of: Option<&mut Value>, how: AddressPurpose| {
+        if let Some(Value::String(text)) = of
+            && let Some(new) = meet(how, text)
+        {
+            *text = new;
+            is_new = true;
+        }
+    };
+    let members = whole.as_object_mut()?;
+    put(members.get_mut("start_url"), AddressPurpose::Link);
+    for name in ["icons", "screenshots"] {
+        images(members.get_mut(name), &mut put);
+    }
+    for shortcut in members.get_mut("shortcuts").and_then(Value::as_array_mut).into_iter().flatten() {
+        put(shortcut.get_mut("url"), AddressPurpose::Link);
+        images(shortcut.get_mut("icons"), &mut put);
+    }
+    is_new.then(|| whole.to_string())
+}
+
+fn images(list: Option<&mut Value>, put: &mut impl FnMut(Option<&mut Value>, AddressPurpose)) {
+    for image in list.and_then(Value::as_array_mut).into_iter().flatten() {
+        put(image.get_mut("src"), AddressPurpose::Asset);
+    }
+}
+
+/// Returns the byte range of `part` within `whole`; `part` must be a slice of `whole`.
+pub(super) fn part_of(whole: &str, part: &str) -> Range<usize> {
+    let start = part.as_ptr() as usize - whole.as_ptr() as usize;
+    start..start + part.len()
+}
+
+/// Returns `new` unless it equals `old`.
+pub(super) fn unless_equal(new: String, old: &str) -> Option<String> {
+    (new != old).then_some(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn styles_and_manifests_are_changed_where_they_name_something() {
+        let mut met = Vec::new();
+        let mut meet = |how: AddressPurpose, text: &str| {
+            met.push(format!("{how:?} {text}"));
+            text.starts_with('x').then(|| "/new".to_owned())
+        };
+        let css = "@import 'x.css'; a { b: url(y) url( \"x y\" ) } /* url(x) */ c { d: url(\\78) }";
+        let new = style(css, &mut meet).unwrap();
+        assert_eq!(new, "@import '/new'; a { b: url(y) url( \"/new\" ) } /* url(x) */ c { d: url(/new) }");
+        let json = r#"{"icons":[{"src":"x.png"},{"src":"y.png"}],"start_url":"/","shortcuts":[{"url":"/s","icons":[{"src":"x"}]}]}"#;
+        let new = manifest(json, &mut meet).unwrap();
+        assert!(new.contains(r#"[{"src":"/new"},{"src":"y.png"}]"#), "{new}");
+        assert_eq!(
+            met.join("|"),
+            "Asset x.css|Asset y|Asset x y|Asset x|Link /|Asset x.png|Asset y.png|Link /s|Asset x"
+        );
+        assert_eq!(manifest("[1]", &mut |_, _| None), None);
+    }
+
+    #[test]
+    fn the_type_says_what_is_read_and_only_without_one_the_content() {
+        for (media_type, path, body, expected) in [
+            ("text/html", "/a.png", "x", BodyFormat::Page),
+            ("", "/a", "\n<!DOCTYPE HTML>", BodyFormat::Page),
+            ("", "/a", "x", BodyFormat::Other),
+            ("text/plain", "/a", "<html>", BodyFormat::Other),
+            ("text/javascript", "/a", "", BodyFormat::Script),
+            ("application/json", "/site.manifest.json", "", BodyFormat::Manifest),
+            ("application/json", "/a.json", "", BodyFormat::Other),
+            ("application/xml", "/a", "", BodyFormat::Xml),
+        ] {
+            assert_eq!(BodyFormat::of(media_type, path, body.as_bytes()), expected, "{media_type} {path}");
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Chooses the file names of a copy. A page at `/a/b` is `a/b.html`, one at `/a/b/` is `a/b/index.html`. Any other file
+//! keeps its name, and gets an extension if it has none that tells its type.
+//!
+//! Several addresses may have one preferred name: `/a` and `/a.html`, or `/a?x=1` and `/a?x=2`. If their content is
+//! equal, they share a file. Otherwise the address with the first [`Rank`] gets the name. The others get names with a
+//! digest of their content, so that a cache never confuses two of them. Names depend on the site alone, not on the
+//! order of its responses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use docwharf_site::bundle::site_layout::SiteLayout;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::site_path::{MAX_COMPONENT_BYTES, SitePath, components, extension, is_hidden, is_page};
+use docwharf_site::lookup::RESERVED_FOLDER;
+use docwharf_site::rules::netlify_files::{HEADERS_FILE, REDIRECTS_FILE};
+use docwharf_site::media_types::media_type;
+
+use super::address::SiteAddress;
+
+/// Bytes that are kept of a path component that is too long for a file name.
+const KEPT: usize = 100;
+/// Extensions of programs that produce responses; they do not tell the type of the response.
+const SERVER_PROGRAM_EXTENSIONS: [&str; 9] = ["php", "asp", "aspx", "ashx", "jsp", "jspx", "cgi", "do", "pl"];
+
+/// A body that needs a file name.
+#[derive(Debug, Clone)]
+pub(super) struct NamingCandidate {
+    pub(super) address: SiteAddress,
+    /// The name that it gets if no other body has a better claim to it.
+    pub(super) preferred: Vec<u8>,
+    /// How directly the address corresponds to the preferred name.
+    pub(super) rank: Rank,
+    pub(super) digest: Digest,
+    /// Whether its content changes with the file names of other bodies.
+    pub(super) varies: bool,
+}
+
+/// How directly an address corresponds to a name; the first variant wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// The usual address of the name: a page without its extension, any other file with it.
+    Plain,
+    /// Another address that leads to the name.
+    Other,
+    /// An address with a query.
+    Query,
+    /// An address that had to be changed to become a legal name.
+    Altered,
+}
+
+impl NamingCandidate {
+    pub(super) fn new(address: SiteAddress, is_html: bool, media_type: &str, digest: Digest, varies: bool) -> NamingCandidate {
+        let (preferred, is_altered) = preferred(&address, is_html, media_type);
+        let rank = match () {
+            () if is_altered => Rank::Altered,
+            () if address.query.is_some() => Rank::Query,
+            () if (address.decoded()[1..] == preferred[..]) != is_html => Rank::Plain,
+            () => Rank::Other,
+        };
+        NamingCandidate { address, preferred, rank, digest, varies }
+    }
+}
+
+/// Returns the name of each item, in the order of the items.
+pub(super) fn assign(items: &[NamingCandidate]) -> Vec<Vec<u8>> {
+    let salt = salt(items);
+    let mut groups: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
+    for (at, item) in items.iter().enumerate() {
+        groups.entry(&item.preferred).or_default().push(at);
+    }
+    let mut names = vec![Vec::new(); items.len()];
+    for (preferred, group) in &groups {
+        let owner = owner(items, group);
+        for &at in group {
+            let item = &items[at];
+            let is_own = owner == Some(&item.digest) && item.rank != Rank::Altered;
+            names[at] = if is_own { preferred.to_vec() } else { unlike(item, &salt) };
+        }
+    }
+    // A file cannot have the path of a folder that other files need. Its new name contains a digest, so no other path
+    // begins with it.
+    let folders: BTreeSet<Vec<u8>> = names.iter().flat_map(|name| above(name)).map(<[u8]>::to_vec).collect();
+    for (at, name) in names.iter_mut().enumerate() {
+        if folders.contains(name) {
+            *name = unlike(&items[at], &salt);
+        }
+    }
+    names
+}
+
+/// Returns the digest of the content that gets the preferred name of a group, if any does.
+fn owner<'a>(items: &'a [NamingCandidate], group: &[usize]) -> Option<&'a Digest> {
+    let best = group.iter().map(|&at| &items[at]).min_by_key(|item| (item.rank, &item.address))?;
+    match best.rank {
+        Rank::Plain | Rank::Other => Some(&best.digest),
+        // The response does not depend on the query.
+        Rank::Query if group.iter().all(|&at| items[at].digest == best.digest) => Some(&best.digest),
+        Rank::Query | Rank::Altered => None,
+    }
+}
+
+/// Returns a digest that changes with any file that a style sheet or manifest may name.
+fn salt(items: &[NamingCandidate]) -> String {
+    let assets = items.iter().filter(|item| !is_page(&item.preferred));
+    let mut all: Vec<String> = assets.map(|item| format!("{} {}\n", item.digest.hex(), item.address)).collect();
+    all.sort_unstable();
+    Digest::of(all.concat().as_bytes()).hex()
+}
+
+/// Returns the preferred name with a part of a digest before its extension.
+fn unlike(item: &NamingCandidate, salt: &str) -> Vec<u8> {
+    let salt = if item.varies { salt } else { "" };
+    let altered = if item.rank == Rank::Altered { item.address.to_string() } else { String::new() };
+    let digest = Digest::of(format!("{} {salt} {altered}", item.digest.hex()).as_bytes()).hex();
+    let name = &item.preferred;
+    let start = name.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+    let dot =
+        name[start..].iter().rposition(|&b| b == b'.').filter(|&dot| dot > 0).map_or(name.len(), |dot| start + dot);
+    [&name[..dot], b".", &digest.as_bytes()[..16], &name[dot..]].concat()
+}
+
+/// Returns the folders that contain a file.
+fn above(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    name.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| &name[..at])
+}
+
+/// Returns the preferred name of an address, and whether the address had to be changed to become a legal name.
+fn preferred(address: &SiteAddress, is_html: bool, media_type: &str) -> (Vec<u8>, bool) {
+    let mut is_altered = false;
+    let mut parts = Vec::new();
+    let path = &address.path[1..];
+    let (path, is_folder) = path.strip_suffix('/').map_or((path, path.is_empty()), |path| (path, true));
+    for written in path.split('/').filter(|_| !path.is_empty()) {
+        let decoded: Vec<u8> = percent_encoding::percent_decode_str(written).collect();
+        let part = legal(&decoded);
+        is_altered |= part != decoded || part.is_empty();
+        if !part.is_empty() {
+            parts.push(part);
+        }
+    }
+    if is_folder {
+        parts.push(b"index".to_vec());
+    }
+    let mut name = parts.join(&b'/');
+    if let Some(more) = missing_extension(&name, is_html, media_type) {
+        name.push(b'.');
+        name.extend_from_slice(more.as_bytes());
+    }
+    if !is_served(&name) {
+        is_altered = true;
+        let start = if name.starts_with(RESERVED_FOLDER) || name.get(1) == Some(&b':') {
+            0
+        } else {
+            name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)
+        };
+        name.insert(start, b'-');
+    }
+    (name, is_altered)
+}
+
+/// Returns a legal form of a path component: not hidden, and without characters that a server rejects in an address.
+fn legal(part: &[u8]) -> Vec<u8> {
+    let mut out: Vec<u8> =
+        part.iter().map(|&b| if b < 0x20 || matches!(b, b'/' | b'\\' | 0x7f) { b'-' } else { b }).collect();
+    if out.starts_with(b".") && out != b".well-known" {
+        out[0] = b'-';
+    }
+    if out == b"__MACOSX" {
+        out[0] = b'-';
+    }
+    // Leave space for an extension and a digest.
+    if out.len() > MAX_COMPONENT_BYTES - 40 {
+        out.truncate(KEPT);
+    }
+    out
+}
+
+fn is_served(name: &[u8]) -> bool {
+    let reserved =
+        components(name).next() == Some(RESERVED_FOLDER) || name == REDIRECTS_FILE.as_bytes() || name == HEADERS_FILE.as_bytes();
+    let Ok(Some(path)) = SitePath::parse(name, true) else { return false };
+    // Launchers and files that operating systems leave behind are not content (docs/design/archives.md, rule 12).
+    let index = SitePath::parse(b"index.html", false).ok().flatten();
+    let is_content = SiteLayout::detect(index.iter()).is_ok_and(|flavor| flavor.site_path(&path).is_some());
+    !reserved && !is_hidden(name) && is_content
+}
+
+/// Returns the extension that a name needs so that a static file server knows its type; `None` if it needs none.
+fn missing_extension(name: &[u8], is_html: bool, kind: &str) -> Option<&'static str> {
+    if is_html {
+        return (!is_page(name)).then_some("html");
+    }
+    let says = extension(name).filter(|extension| !SERVER_PROGRAM_EXTENSIONS.contains(&extension.as_str()));
+    let is_known = says.is_some() && media_type(name).is_some() && !is_page(name);
+    if is_known { None } else { extension_of(kind) }
+}
+
+fn extension_of(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "text/css" => "css",
+        "text/javascript" | "application/javascript" | "application/x-javascript" => "js",
+        "application/json" => "json",
+        "application/manifest+json" => "webmanifest",
+        "application/xml" | "text/xml" | "application/rss+xml" | "application/atom+xml" => "xml",
+        "text/plain" => "txt",
+        "text/markdown" => "md",
+        "text/x-component" => "rsc",
+        "image/jpeg" => "jpg",
+        "image/svg+xml" => "svg",
+        "image/x-icon" | "image/vnd.microsoft.icon" => "ico",
+        "image/png" => "png",
+        "image/gif" => "gif",
+        "image/webp" => "webp",
+        "image/avif" => "avif",
+        "font/woff" => "woff",
+        "font/woff2" => "woff2",
+        "audio/mpeg" => "mp3",
+        "video/mp4" => "mp4",
+        "video/webm" => "webm",
+        "application/pdf" => "pdf",
+        "application/zip" => "zip",
+        "application/wasm" => "wasm",
+        "text/csv" => "csv",
+        "text/vtt" => "vtt",
+        // An unknown type gets no extension.
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn item(address: &str, kind: &str, content: &str) -> NamingCandidate {
+        let (path, query) = address.split_once('?').map_or((address, None), |(path, query)| (path, Some(query)));
+        let address = SiteAddress { query: query.map(str::to_owned), ..SiteAddress::of_path(path) };
+        NamingCandidate::new(address, kind == "text/html", kind, Digest::of(content.as_bytes()), false)
+    }
+
+    /// Digests are shown as `#`.
+    fn named(items: &[(&str, &str, &str)]) -> Vec<String> {
+        let items: Vec<NamingCandidate> = items.iter().map(|(address, kind, content)| item(address, kind, content)).collect();
+        let shown = |name: &[u8]| {
+            let text = String::from_utf8(name.to_vec()).unwrap();
+            let is_digest = |part: &str| part.len() == 16 && part.bytes().all(|b| b.is_ascii_hexdigit());
+            text.split('.').map(|part| if is_digest(part) { "#" } else { part }).collect::<Vec<_>>().join(".")
+        };
+        assign(&items).iter().map(|name| shown(name)).collect()
+    }
+
+    #[test]
+    fn an_address_alone_has_its_natural_name() {
+        for (address, kind, name) in [
+            ("/", "text/html", "index.html"),
+            ("/a/b", "text/html", "a/b.html"),
+            ("/a/b/", "text/html", "a/b/index.html"),
+            ("/a.html", "text/html", "a.html"),
+            ("/a.php", "text/html", "a.php.html"),
+            ("/v1.0", "text/html", "v1.0.html"),
+            ("/caf%C3%A9", "text/html", "café.html"),
+            ("/a.css", "text/css", "a.css"),
+            ("/a.css?v=3", "text/css", "a.css"),
+            ("/feed/", "application/rss+xml", "feed/index.xml"),
+            ("/data", "application/json", "data.json"),
+            ("/pic.php", "image/png", "pic.php.png"),
+            ("/a.html", "text/plain", "a.html.txt"),
+            ("/LICENSE", "application/octet-stream", "LICENSE"),
+            ("/.well-known/x.txt", "text/plain", ".well-known/x.txt"),
+        ] {
+            assert_eq!(named(&[(address, kind, "x")]), [name], "{address}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_no_name_gets_one_that_is_served() {
+        for (address, kind, name) in [
+            ("/.env", "text/plain", "-env.#.txt"),
+            ("/_docwharf/x", "text/html", "-_docwharf/x.#.html"),
+            ("/_redirects", "text/plain", "_redirects.txt"),
+            ("/_redirects", "", "-_redirects.#"),
+            ("/serve.js", "text/javascript", "-serve.#.js"),
+            ("/a%2Fb", "text/html", "a-b.#.html"),
+            ("/a//b", "text/html", "a/b.#.html"),
+            ("/C:/a", "text/html", "-C:/a.#.html"),
+        ] {
+            let names = named(&[(address, kind, "x")]);
+            assert_eq!(names, [name], "{address}");
+            assert!(is_served(names[0].replace('#', "0123456789abcdef").as_bytes()), "{names:?}");
+        }
+        let long = format!("/{}", "x".repeat(300));
+        assert!(is_served(named(&[(&long, "text/html", "x")])[0].as_bytes()));
+    }
+
+    #[test]
+    fn of_several_the_plainest_has_the_name_and_equals_share_it() {
+        let html = "text/html";
+        assert_eq!(named(&[("/a", html, "1"), ("/a/", html, "2")]), ["a.html", "a/index.html"]);
+        assert_eq!(named(&[("/a", html, "1"), ("/a.html", html, "1")]), ["a.html", "a.html"]);
+        assert_eq!(named(&[("/a", html, "1"), ("/a.html", html, "2")]), ["a.html", "a.#.html"]);
+        assert_eq!(
+            named(&[("/a", html, "1"), ("/a?x=1", html, "1"), ("/a?x=2", html, "2")]),
+            ["a.html", "a.html", "a.#.html"]
+        );
+        assert_eq!(named(&[("/a?x=1", html, "1"), ("/a?x=2", html, "2")]), ["a.#.html", "a.#.html"]);
+        assert_eq!(named(&[("/a?x=1", html, "1"), ("/a?x=2", html, "1")]), ["a.html", "a.html"]);
+    }
+
+    #[test]
+    fn a_file_gives_way_to_a_folder_of_its_name() {
+        let names = named(&[("/a", "application/octet-stream", "1"), ("/a/b", "text/html", "2")]);
+        assert_eq!(names, ["a.#", "a/b.html"]);
+        let names = named(&[("/a.html", "text/html", "1"), ("/a.html/b", "text/html", "2")]);
+        assert_eq!(names, ["a.#.html", "a.html/b.html"]);
+    }
+}

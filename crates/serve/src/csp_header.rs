@@ -1,0 +1,92 @@
+//! The content security policy of a response (CSP3).
+//!
+//! The policies of a version are computed while it is served already ([`docwharf_site::outside::csp`]). Until they are
+//! ready, and for files that are no pages, a policy without hashes is sent if the preset has one that is valid for
+//! every site: `airgap` refuses other origins from the first response on.
+
+use bytes::Bytes;
+use http::header::{CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY};
+use http::{HeaderName, HeaderValue};
+use quick_cache::sync::Cache;
+
+use docwharf_base::model::version::VersionId;
+use docwharf_site::external::csp::{self, PolicyTemplate, SitePolicies, CspPreset, CspRules, PolicyStatistics};
+
+/// The number of rendered policies that are cached, of a few KiB at most each.
+const MAX_RENDERED_POLICIES: usize = 1024;
+
+/// The policies of one version, ready to be sent.
+#[derive(Debug)]
+pub struct VersionPolicies {
+    /// The version that the policies belong to.
+    pub id: VersionId,
+    /// Statistics of the policies.
+    pub survey: PolicyStatistics,
+    policies: SitePolicies,
+    frame: PolicyTemplate,
+    loose: HeaderValue,
+    rendered: Cache<u32, HeaderValue>,
+}
+
+impl VersionPolicies {
+    /// Prepares the policies of version `id`.
+    pub fn new(id: VersionId, policies: SitePolicies, rules: &CspRules) -> VersionPolicies {
+        let (frame, survey) = (policies.template(rules), policies.survey(rules));
+        let loose = policy_value(frame.without_hashes());
+        let rendered = Cache::new(MAX_RENDERED_POLICIES.min(policies.distinct_count().max(1)));
+        VersionPolicies { id, survey, policies, frame, loose, rendered }
+    }
+
+    /// Returns the policy of a page; for `None` and files that are no pages, the policy without hashes.
+    pub(super) fn value(&self, file: Option<usize>) -> HeaderValue {
+        let Some(set) = file.and_then(|file| self.policies.set(file)) else { return self.loose.clone() };
+        if let Some(known) = self.rendered.get(&set) {
+            return known;
+        }
+        let value = policy_value(self.policies.render(&self.frame, set));
+        self.rendered.insert(set, value.clone());
+        value
+    }
+}
+
+/// Returns the policy that is sent until the policies of the version are ready; `None` if the preset has none.
+pub(super) fn provisional_policy_value(rules: &CspRules) -> Option<HeaderValue> {
+    csp::provisional_policy(rules).map(policy_value)
+}
+
+/// Returns the name of the header field for the policies of a preset.
+pub(super) fn policy_field_name(preset: CspPreset) -> HeaderName {
+    match preset {
+        CspPreset::Report => CONTENT_SECURITY_POLICY_REPORT_ONLY,
+        CspPreset::Connected | CspPreset::Airgap => CONTENT_SECURITY_POLICY,
+    }
+}
+
+fn policy_value(policy: String) -> HeaderValue {
+    // Sources were checked character by character when they were collected, so this does not fail. An empty field would
+    // allow everything.
+    HeaderValue::from_maybe_shared(Bytes::from(policy))
+        .unwrap_or_else(|_| HeaderValue::from_static("default-src 'self' 'unsafe-inline'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_to_be_reported_goes_in_the_field_that_refuses_nothing() {
+        for (preset, name, before_site) in [
+            (CspPreset::Report, "content-security-policy-report-only", false),
+            (CspPreset::Connected, "content-security-policy", false),
+            (CspPreset::Airgap, "content-security-policy", true),
+        ] {
+            assert_eq!(policy_field_name(preset), name);
+            assert_eq!(provisional_policy_value(&CspRules { preset, ancestors: None, max_bytes: 3072 }).is_some(), before_site, "{name}");
+        }
+        assert_eq!(policy_value("default-src 'none'".to_owned()), "default-src 'none'");
+        assert!(
+            policy_value("a\nb".to_owned()).to_str().unwrap().contains("default-src"),
+            "an empty one would allow everything"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! Reports of damage: a file of a version could not be sent as it was sealed. The first report of each version is
+//! logged, and every report wakes the task that verifies the stored version again.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+use tokio::sync::Notify;
+
+use docwharf_base::model::version::VersionId;
+
+/// The versions that are reported as damaged.
+#[derive(Debug, Default)]
+pub(crate) struct DamageReports {
+    is_raised: Notify,
+    versions: Mutex<ReportedVersions>,
+}
+
+#[derive(Debug, Default)]
+struct ReportedVersions {
+    /// The versions reported since the last call of [`DamageReports::wait_for_report`].
+    raised: BTreeSet<VersionId>,
+    /// The versions for which the log has a line.
+    logged: BTreeSet<VersionId>,
+}
+
+impl DamageReports {
+    /// Reports that a file of one of these versions is not what was sealed; `what` says how that was noticed. The log
+    /// gets one line for the first of the versions, however many requests meet the damage.
+    pub(crate) fn report(&self, versions: &[VersionId], what: &str) {
+        let Some(first) = versions.first() else { return };
+        let mut all = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        all.raised.extend(versions);
+        let is_new = all.logged.insert(*first);
+        drop(all);
+        if is_new {
+            let short = first.short();
+            let or_another = if versions.len() > 1 { " or of a replaced version" } else { "" };
+            tracing::warn!(
+                "cannot send a file of version {short}{or_another}: {what}; unless store.scrub is 0s, `docwharf run` verifies \
+                 it now and `docwharf status` shows the result"
+            );
+        }
+        self.is_raised.notify_one();
+    }
+
+    /// Waits for a report and returns the versions reported since the last call.
+    pub(crate) async fn wait_for_report(&self) -> BTreeSet<VersionId> {
+        self.is_raised.notified().await;
+        std::mem::take(&mut self.versions.lock().unwrap_or_else(PoisonError::into_inner).raised)
+    }
+}
+
+/// Returns whether writing to a socket failed because the disk could not be read: the kernel returns EFAULT if it
+/// cannot read a page of a mapping (write(2)), and EIO if it cannot read a file (sendfile(2)). The peer can cause
+/// neither.
+pub(super) fn is_read_error(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::FAULT | Errno::IO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+
+    #[tokio::test]
+    async fn each_doubted_version_is_told_of_until_somebody_has_looked() {
+        let doubts = DamageReports::default();
+        let [one, two] = [b"1", b"2"].map(|content| VersionId(Digest::of(content)));
+        doubts.report(&[], "nothing is served");
+        doubts.report(&[one], "a test");
+        doubts.report(&[one, two], "a test");
+        assert_eq!(doubts.wait_for_report().await, BTreeSet::from([one, two]));
+        doubts.report(&[two], "a test");
+        assert_eq!(doubts.wait_for_report().await, BTreeSet::from([two]));
+    }
+
+    #[test]
+    fn what_the_disk_does_not_give_is_damage_and_what_a_peer_does_is_none() {
+        for (code, expected) in [
+            (libc::EFAULT, true),
+            (libc::EIO, true),
+            (libc::EPIPE, false),
+            (libc::ECONNRESET, false),
+            (libc::ETIMEDOUT, false),
+            (libc::EAGAIN, false),
+            (libc::EINVAL, false),
+        ] {
+            assert_eq!(is_read_error(&io::Error::from_raw_os_error(code)), expected, "{code}");
+        }
+        assert!(!is_read_error(&io::ErrorKind::WriteZero.into()));
+    }
+}

@@ -1,0 +1,59 @@
+//! Entity tags (RFC 9110, 8.8.3), created without an allocation.
+
+use docwharf_base::model::digest::Digest;
+
+/// The longest tag in bytes: two quotes, 16 digits, a dash, a letter and 8 digits.
+const MAX_TAG_BYTES: usize = 2 + 16 + 2 + 8;
+
+/// A strong entity tag: identifies the content, and the coded bytes if the content is coded.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EntityTag {
+    text: [u8; MAX_TAG_BYTES],
+    len: usize,
+}
+
+impl EntityTag {
+    /// Creates the tag of this content. `coding` is the letter of a coding and the CRC-32 of the coded bytes.
+    pub(super) fn of_content(content: &Digest, coding: Option<(u8, u32)>) -> EntityTag {
+        let mut tag = EntityTag { text: [0; MAX_TAG_BYTES], len: 0 };
+        tag.push(b'"');
+        tag.push_hex(&content.0[..8]);
+        if let Some((letter, crc)) = coding {
+            tag.push(b'-');
+            tag.push(letter);
+            tag.push_hex(&crc.to_be_bytes());
+        }
+        tag.push(b'"');
+        tag
+    }
+
+    /// Returns the tag with its quotes.
+    pub(super) fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.text[..self.len]).unwrap_or_default()
+    }
+
+    fn push(&mut self, byte: u8) {
+        self.text[self.len] = byte;
+        self.len += 1;
+    }
+
+    fn push_hex(&mut self, bytes: &[u8]) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        for byte in bytes {
+            self.push(DIGITS[usize::from(byte >> 4)]);
+            self.push(DIGITS[usize::from(byte & 15)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_names_the_content_and_how_it_was_coded() {
+        let content = Digest::of(b"x");
+        assert_eq!(EntityTag::of_content(&content, None).as_str(), "\"2d711642b726b044\"");
+        assert_eq!(EntityTag::of_content(&content, Some((b'g', 0x0102_abcd))).as_str(), "\"2d711642b726b044-g0102abcd\"");
+    }
+}

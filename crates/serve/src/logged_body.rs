@@ -1,0 +1,181 @@
+//! Response bodies that count the bytes sent and write a line to the access log at their end. Without an access log,
+//! nothing is counted.
+//!
+//! Bytes that a body has handed to the connection may still be lost, so each chunk counts the bytes that the connection
+//! takes from it. The line is written when the body and its last chunk have been dropped, sent or not.
+
+use std::convert::Infallible;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::{Buf, Bytes};
+use http::header::{REFERER, USER_AGENT};
+use http::{Request, Response};
+use http_body::{Frame, SizeHint};
+
+use docwharf_base::model::version::VersionId;
+use docwharf_site::memfd_arena::ArenaRange;
+
+use super::Site;
+use super::body::{BodyLocation, ResponseBody, BodyChunk};
+use super::access_log_line::{AccessLogLine, truncate_value, truncate_target};
+use super::log::AccessLog;
+use super::peer::ClientIdentity;
+
+/// A response body, and the log entry to which its bytes are added if there is an access log.
+#[derive(Debug)]
+pub struct LoggedBody {
+    body: ResponseBody,
+    log_line: Option<Arc<PendingLogLine>>,
+}
+
+/// A chunk of a body, and the log entry to which its bytes are added if there is an access log.
+#[derive(Debug)]
+pub struct LoggedChunk {
+    chunk: BodyChunk,
+    log_line: Option<Arc<PendingLogLine>>,
+}
+
+/// The log entry of a response that is being sent. Dropping it writes the line.
+#[derive(Debug)]
+struct PendingLogLine {
+    line: AccessLogLine,
+    log: Arc<AccessLog>,
+    begun: Instant,
+    sent: AtomicU64,
+}
+
+impl Drop for PendingLogLine {
+    fn drop(&mut self) {
+        let line = self.line.write(self.log.format, *self.sent.get_mut(), self.begun.elapsed());
+        self.log.write(line);
+    }
+}
+
+impl From<ResponseBody> for LoggedBody {
+    fn from(body: ResponseBody) -> LoggedBody {
+        LoggedBody { body, log_line: None }
+    }
+}
+
+impl LoggedBody {
+    /// Attaches a log entry to the response to a request that arrived at `begun`. The line is written when the response
+    /// has been sent.
+    pub(super) fn with_log_line<B>(
+        site: &Site,
+        log: &Arc<AccessLog>,
+        request: &Request<B>,
+        version: Option<VersionId>,
+        begun: Instant,
+        response: Response<ResponseBody>,
+    ) -> Response<LoggedBody> {
+        let door = site.access_control();
+        let headers = request.headers();
+        let client = ClientIdentity::identify(&door.proxies, request);
+        let line = AccessLogLine {
+            time: std::time::SystemTime::now(),
+            client: log.address.apply(client.address),
+            user: door.access.user(client, headers).map(truncate_value),
+            method: request.method().clone(),
+            target: truncate_target(request.uri()),
+            protocol: request.version(),
+            status: response.status().as_u16(),
+            referrer: headers.get(REFERER).map(truncate_value),
+            agent: headers.get(USER_AGENT).map(truncate_value),
+            version,
+        };
+        let tally = PendingLogLine { line, log: Arc::clone(log), begun, sent: AtomicU64::new(0) };
+        response.map(|body| LoggedBody { body, log_line: Some(Arc::new(tally)) })
+    }
+}
+
+impl LoggedBody {
+    /// Returns where the body is found again; `None` if the response is logged.
+    pub(super) fn again(&self) -> Option<&BodyLocation> {
+        if self.log_line.is_none() { self.body.again() } else { None }
+    }
+
+    /// Returns the number of bytes still to be sent.
+    pub(super) fn len(&self) -> u64 {
+        self.body.len()
+    }
+
+    /// See [`Body::is_inflated`].
+    pub(super) fn is_made(&self) -> bool {
+        self.body.is_inflated()
+    }
+}
+
+impl LoggedChunk {
+    /// See [`BodyChunk::first_bytes`].
+    pub(super) fn first(&self, n: usize) -> (&[u8], (&Bytes, usize), &[u8]) {
+        self.chunk.first_bytes(n)
+    }
+
+    /// See [`BodyChunk::lies`].
+    pub(super) fn lies(&self) -> Option<&ArenaRange> {
+        self.chunk.lies()
+    }
+
+    /// See [`BodyChunk::clear_file_location`].
+    pub(super) fn forget_where(&mut self) {
+        self.chunk.clear_file_location();
+    }
+
+    /// Returns whether no bytes are left to be sent.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.chunk.has_remaining()
+    }
+}
+
+impl From<BodyChunk> for LoggedChunk {
+    fn from(chunk: BodyChunk) -> LoggedChunk {
+        LoggedChunk { chunk, log_line: None }
+    }
+}
+
+impl http_body::Body for LoggedBody {
+    type Data = LoggedChunk;
+    type Error = Infallible;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<LoggedChunk>, Infallible>>> {
+        let told = self.get_mut();
+        let frame = Pin::new(&mut told.body).poll_frame(context);
+        frame.map(|frame| {
+            frame.map(|frame| frame.map(|frame| frame.map_data(|chunk| LoggedChunk { chunk, log_line: told.log_line.clone() })))
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Buf for LoggedChunk {
+    fn remaining(&self) -> usize {
+        self.chunk.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.chunk.chunk()
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.chunk.chunks_vectored(slices)
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.chunk.advance(count);
+        if let Some(tally) = &self.log_line {
+            tally.sent.fetch_add(count as u64, Ordering::Relaxed);
+        }
+    }
+}

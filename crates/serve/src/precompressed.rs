@@ -1,0 +1,70 @@
+//! Precompressed files: the Brotli and Zstandard forms of the files of a version. They are made after the version was
+//! activated. Until then, and for files without such a form, gzip is served.
+
+use bytes::Bytes;
+
+use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::coding_file::{CodingRecord, CodingStatistics, read_record};
+
+/// The files of one version in one coding, memory-mapped.
+#[derive(Debug, Clone)]
+pub struct PrecompressedFiles {
+    bytes: Bytes,
+    /// The size of the result and the time it took.
+    pub yields: CodingStatistics,
+}
+
+impl PrecompressedFiles {
+    /// Wraps the bytes of a coding file. The caller has checked them, every body included
+    /// ([`docwharf_site::codings::check`]).
+    pub fn new(bytes: Bytes, yields: CodingStatistics) -> PrecompressedFiles {
+        PrecompressedFiles { bytes, yields }
+    }
+}
+
+/// The codings of one version. Each may be missing: not made yet, or not configured.
+#[derive(Debug, Clone)]
+pub struct PrecompressedCodings {
+    /// The version whose files these are.
+    pub id: VersionId,
+    /// The files in Brotli (`br`).
+    pub brotli: Option<PrecompressedFiles>,
+    /// The files in Zstandard (`zstd`).
+    pub zstd: Option<PrecompressedFiles>,
+}
+
+impl PrecompressedCodings {
+    /// Creates the codings of a version for which none is made yet.
+    pub fn empty(id: VersionId) -> PrecompressedCodings {
+        PrecompressedCodings { id, brotli: None, zstd: None }
+    }
+
+    /// Returns the slot of a coding.
+    pub fn slot_mut(&mut self, coding: ContentCoding) -> &mut Option<PrecompressedFiles> {
+        match coding {
+            ContentCoding::Brotli => &mut self.brotli,
+            ContentCoding::Zstd => &mut self.zstd,
+        }
+    }
+
+    /// Returns the length of a file in a coding, in bytes; `None` if the file has no such form.
+    pub(super) fn len(&self, coding: ContentCoding, file: usize) -> Option<u64> {
+        self.record(coding, file).map(|(_, record)| record.len)
+    }
+
+    /// Returns the body of a file in a coding, without copying it, and the CRC-32 of the body.
+    pub(super) fn body(&self, coding: ContentCoding, file: usize) -> Option<(Bytes, u32)> {
+        let (bytes, record) = self.record(coding, file)?;
+        Some((bytes.slice(record.body_range()?), record.crc))
+    }
+
+    fn record(&self, coding: ContentCoding, file: usize) -> Option<(&Bytes, CodingRecord)> {
+        let coded = match coding {
+            ContentCoding::Brotli => self.brotli.as_ref(),
+            ContentCoding::Zstd => self.zstd.as_ref(),
+        };
+        let bytes = &coded?.bytes;
+        Some((bytes, read_record(bytes, file))).filter(|(_, record)| record.len > 0)
+    }
+}

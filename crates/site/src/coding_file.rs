@@ -1,0 +1,249 @@
+//! A coding file: every text of a version once more, as Brotli or Zstandard, in one file that is mapped like the image.
+//!
+//! The format is little-endian: a header, one record for each file of the index, the SHA-256 of both, then the bodies
+//! in the order of the records, without a gap. A file whose Brotli or Zstandard form is not smaller than its gzip form
+//! has an empty record. The coding file is a cache: it is written again unless it matches its version in every respect.
+//! The checksum covers header and records only, and each record has the CRC-32 of its body, so that opening a coding
+//! file reads no more than its head.
+
+use std::ops::Range;
+
+use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::version::VersionId;
+
+const MAGIC: &[u8; 8] = b"DWCODING";
+/// The version of the format. It is raised whenever the layout, the meaning of a field or the way bodies are compressed
+/// changes.
+const FORMAT_VERSION: u32 = 1;
+const HEADER_BYTES: usize = 8 + 4 + 4 + 32 + 4 + 4 + 8 + 8;
+const RECORD_BYTES: usize = 8 + 8 + 4;
+const CHECKSUM_BYTES: usize = 32;
+
+/// The place of a file's compressed bytes in the coding file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CodingRecord {
+    /// The offset of the first byte in the coding file.
+    pub offset: u64,
+    /// The number of bytes; 0 for a file without this coding.
+    pub len: u64,
+    /// The CRC-32 of the bytes.
+    pub crc: u32,
+}
+
+/// The reason why a coding file is refused. The remedy is always to write it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it does not match its version ({0})")]
+pub struct CodingFault(pub &'static str);
+
+/// The size and cost of a coding file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CodingStatistics {
+    /// The number of files that have a body.
+    pub files: u64,
+    /// The size of all bodies in bytes.
+    pub bytes: u64,
+    /// The processor time that compressing took, in milliseconds.
+    pub millis: u64,
+}
+
+impl CodingStatistics {
+    /// Returns the processor time that compressing took, in seconds.
+    pub fn seconds(self) -> f64 {
+        self.millis as f64 / 1000.0
+    }
+}
+
+/// Returns the size of header, records and checksum for an index of `files` files, in bytes. The bodies begin there.
+pub fn head_len(files: usize) -> u64 {
+    (HEADER_BYTES + files * RECORD_BYTES + CHECKSUM_BYTES) as u64
+}
+
+/// Encodes header, records and checksum. `records` has one record for each file of the index; `millis` is the processor
+/// time that compressing took.
+pub fn encode_head(coding: ContentCoding, id: VersionId, records: &[CodingRecord], millis: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(head_len(records.len()) as usize);
+    let bodies: u64 = records.iter().map(|record| record.len).sum();
+    let kept = records.iter().filter(|record| record.len > 0).count();
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    out.extend_from_slice(&coding_number(coding).to_le_bytes());
+    out.extend_from_slice(&id.0.0);
+    out.extend_from_slice(&(records.len() as u32).to_le_bytes());
+    out.extend_from_slice(&(kept as u32).to_le_bytes());
+    out.extend_from_slice(&(head_len(records.len()) + bodies).to_le_bytes());
+    out.extend_from_slice(&millis.to_le_bytes());
+    for record in records {
+        out.extend_from_slice(&record.offset.to_le_bytes());
+        out.extend_from_slice(&record.len.to_le_bytes());
+        out.extend_from_slice(&record.crc.to_le_bytes());
+    }
+    let check = Digest::of(&out);
+    out.extend_from_slice(&check.0);
+    out
+}
+
+/// Checks a coding file without reading its bodies. Everything before the bodies must be what [`head`] writes for this
+/// version, the bodies must lie where the records say, and nothing may follow them.
+pub fn check_file(bytes: &[u8], coding: ContentCoding, id: VersionId, files: usize) -> Result<CodingStatistics, CodingFault> {
+    let head = head_len(files) as usize;
+    if bytes.len() < HEADER_BYTES + CHECKSUM_BYTES || &bytes[..8] != MAGIC || read_u32_le(bytes, 8) != FORMAT_VERSION {
+        return Err(CodingFault("another format"));
+    }
+    if read_u32_le(bytes, 12) != coding_number(coding) {
+        return Err(CodingFault("another coding"));
+    }
+    if bytes[16..48] != id.0.0 || read_u32_le(bytes, 48) as usize != files {
+        return Err(CodingFault("another version"));
+    }
+    if bytes.len() < head || read_u64_le(bytes, 56) != bytes.len() as u64 {
+        return Err(CodingFault("length"));
+    }
+    if Digest::of(&bytes[..head - CHECKSUM_BYTES]).0 != bytes[head - CHECKSUM_BYTES..head] {
+        return Err(CodingFault("checksum"));
+    }
+    let (mut at, mut kept) = (head as u64, 0);
+    for file in 0..files {
+        let record = read_record(bytes, file);
+        if record.len == 0 {
+            continue;
+        }
+        if record.offset != at {
+            return Err(CodingFault("a body out of place"));
+        }
+        at = at.checked_add(record.len).ok_or(CodingFault("length"))?;
+        kept += 1;
+    }
+    if at != bytes.len() as u64 || kept != read_u32_le(bytes, 52) {
+        return Err(CodingFault("length"));
+    }
+    Ok(CodingStatistics { files: u64::from(kept), bytes: at - head as u64, millis: read_u64_le(bytes, 64) })
+}
+
+/// Returns the record of a file. `file` is below the number of files that [`check`] was called with.
+pub fn read_record(bytes: &[u8], file: usize) -> CodingRecord {
+    let at = HEADER_BYTES + file * RECORD_BYTES;
+    CodingRecord { offset: read_u64_le(bytes, at), len: read_u64_le(bytes, at + 8), crc: read_u32_le(bytes, at + 16) }
+}
+
+impl CodingRecord {
+    /// Returns the byte range of the body in a checked coding file; `None` for a file without this coding.
+    pub fn body_range(&self) -> Option<Range<usize>> {
+        (self.len > 0).then(|| self.offset as usize..(self.offset + self.len) as usize)
+    }
+}
+
+fn coding_number(coding: ContentCoding) -> u32 {
+    match coding {
+        ContentCoding::Brotli => 1,
+        ContentCoding::Zstd => 2,
+    }
+}
+
+fn read_u32_le(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+fn read_u64_le(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILES: usize = 3;
+
+    fn sample() -> (Vec<u8>, VersionId) {
+        let id = VersionId(Digest::of(b"version"));
+        let at = head_len(FILES);
+        let of = |offset: u64, body: &[u8]| CodingRecord { offset, len: body.len() as u64, crc: crc32fast::hash(body) };
+        let records = [of(at, b"first"), CodingRecord::default(), of(at + 5, b"third body")];
+        let mut bytes = encode_head(ContentCoding::Brotli, id, &records, 12);
+        bytes.extend_from_slice(b"firstthird body");
+        (bytes, id)
+    }
+
+    #[test]
+    fn what_was_written_is_found() {
+        let (bytes, id) = sample();
+        let found = check_file(&bytes, ContentCoding::Brotli, id, FILES).unwrap();
+        assert_eq!(found, CodingStatistics { files: 2, bytes: 15, millis: 12 });
+        let body = |file: usize| read_record(&bytes, file).body_range().map(|range| &bytes[range]);
+        assert_eq!([body(0), body(1), body(2)], [Some(&b"first"[..]), None, Some(&b"third body"[..])]);
+        assert_eq!(read_record(&bytes, 2).crc, crc32fast::hash(b"third body"));
+    }
+
+    #[test]
+    fn a_coding_of_nothing_is_one_too() {
+        let id = VersionId(Digest::of(b"version"));
+        let bytes = encode_head(ContentCoding::Zstd, id, &[CodingRecord::default(); 2], 0);
+        assert_eq!(check_file(&bytes, ContentCoding::Zstd, id, 2).unwrap(), CodingStatistics::default());
+    }
+
+    #[test]
+    fn any_flipped_bit_before_the_bodies_any_other_length_and_any_other_version_is_noticed() {
+        let (bytes, id) = sample();
+        for bit in 0..head_len(FILES) as usize * 8 {
+            let mut wrong = bytes.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            assert!(check_file(&wrong, ContentCoding::Brotli, id, FILES).is_err(), "bit {bit}");
+        }
+        for cut in 0..bytes.len() {
+            assert!(check_file(&bytes[..cut], ContentCoding::Brotli, id, FILES).is_err(), "cut at {cut}");
+        }
+        assert!(check_file(&[&bytes[..], b"x"].concat(), ContentCoding::Brotli, id, FILES).is_err());
+        assert!(check_file(&bytes, ContentCoding::Zstd, id, FILES).is_err());
+        assert!(check_file(&bytes, ContentCoding::Brotli, VersionId(Digest::of(b"other")), FILES).is_err());
+        assert!(check_file(&bytes, ContentCoding::Brotli, id, FILES + 1).is_err());
+    }
+
+    #[test]
+    fn records_that_lead_elsewhere_are_refused_though_their_checksum_is_right() {
+        let id = VersionId(Digest::of(b"version"));
+        let at = head_len(1);
+        for record in [
+            CodingRecord { offset: at + 1, len: 5, crc: 0 },
+            CodingRecord { offset: 0, len: at + 5, crc: 0 },
+            CodingRecord { offset: at, len: u64::MAX - 3, crc: 0 },
+            CodingRecord { offset: at, len: 4, crc: 0 },
+        ] {
+            let mut bytes = encode_head(ContentCoding::Brotli, id, &[CodingRecord { len: 5, ..record }], 0);
+            // The checksum is computed over the wrong record, as a faulty writer would do.
+            bytes[HEADER_BYTES..HEADER_BYTES + 8].copy_from_slice(&record.offset.to_le_bytes());
+            bytes[HEADER_BYTES + 8..HEADER_BYTES + 16].copy_from_slice(&record.len.to_le_bytes());
+            let checked = Digest::of(&bytes[..bytes.len() - CHECKSUM_BYTES]);
+            let end = bytes.len() - CHECKSUM_BYTES;
+            bytes[end..].copy_from_slice(&checked.0);
+            bytes.extend_from_slice(b"12345");
+            assert!(check_file(&bytes, ContentCoding::Brotli, id, 1).is_err(), "{record:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_head_says_of_all_files_together_is_held_against_their_records() {
+        let (bytes, id) = sample();
+        let head = head_len(FILES) as usize;
+        for (at, with, why) in [
+            (8, 2, "another format"),
+            (12, 2, "another coding"),
+            (12, 3, "another coding"),
+            (48, 2, "another version"),
+            (52, 1, "length"),
+            (52, 3, "length"),
+            (56, head as u32 + 14, "length"),
+            (56, head as u32 + 16, "length"),
+        ] {
+            let mut wrong = bytes.clone();
+            wrong[at..at + 4].copy_from_slice(&u32::to_le_bytes(with));
+            let checked = Digest::of(&wrong[..head - CHECKSUM_BYTES]);
+            wrong[head - CHECKSUM_BYTES..head].copy_from_slice(&checked.0);
+            assert_eq!(check_file(&wrong, ContentCoding::Brotli, id, FILES), Err(CodingFault(why)), "{at} {with}");
+        }
+        assert_eq!(check_file(&bytes, ContentCoding::Brotli, id, FILES).unwrap().seconds().to_string(), "0.012");
+    }
+}

@@ -1,0 +1,98 @@
+//! The payloads (React Server Component flight data) of Next.js exports: the addresses that the Next.js client
+//! requests, and the names that an export may have for them.
+//!
+//! For a page at `/x` the client fetches `/x.txt`, for one at `/x/` `/x/index.txt`. The export has one of the two,
+//! depending on its `trailingSlash`. Before that the client fetches segments of the page, such as
+//! `/x/__next.x.__PAGE__.txt`. An export that was built on Windows has folders where those names have dots:
+//! `x/__next.x/__PAGE__.txt`.
+
+use super::lookup::SiteFiles;
+
+/// The extensions of payloads; `.rsc` where a hosting service has renamed them.
+const PAYLOAD_EXTENSIONS: [&[u8]; 2] = [b".txt", b".rsc"];
+/// The prefix of a segment's file name, up to its first dot.
+const SEGMENT_PREFIX: &[u8] = b"__next";
+
+/// Returns the number of the payload for an address at which the site has no file. The address is decoded, without its
+/// leading slash.
+pub fn find_payload(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
+    let ending = PAYLOAD_EXTENSIONS.into_iter().find(|ending| address.ends_with(ending))?;
+    let stem = &address[..address.len() - ending.len()];
+    if let Some(at) = segments_start(stem) {
+        return find_other_form(site, stem, at, ending);
+    }
+    let twin = match stem.strip_suffix(b"/index") {
+        Some(page) => [page, ending].concat(),
+        None => [stem, b"/index", ending].concat(),
+    };
+    site.find(&twin)
+}
+
+/// Returns the offset at which the segments begin in `x/__next.a.b` and `x/__next.a/b`: that of their first dot.
+fn segments_start(stem: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    for component in stem.split(|&b| b == b'/') {
+        if component.strip_prefix(SEGMENT_PREFIX).is_some_and(|rest| rest.starts_with(b".")) {
+            return Some(at + SEGMENT_PREFIX.len());
+        }
+        at += component.len() + 1;
+    }
+    None
+}
+
+/// Looks up the segments of `stem` with slashes in place of dots, or dots in place of slashes. A segment's own name
+/// contains neither: Next.js writes it in letters, digits, `-`, `_`, `@`, `$` and `!`.
+fn find_other_form(site: &impl SiteFiles, stem: &[u8], at: usize, ending: &[u8]) -> Option<usize> {
+    let first = at + 1;
+    let is_nested = stem[first..].contains(&b'/');
+    let (from, to) = if is_nested { (b'/', b'.') } else { (b'.', b'/') };
+    let mut twin = stem.to_vec();
+    for byte in &mut twin[first..] {
+        if *byte == from {
+            *byte = to;
+        }
+    }
+    twin.extend_from_slice(ending);
+    site.find(&twin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lookup::paths::Paths;
+
+    #[test]
+    fn payloads_and_segments_are_found_under_the_names_of_either_export() {
+        let files = [
+            "x.txt",
+            "y/index.txt",
+            "r.rsc",
+            "x/__next.x.$d$slug.__PAGE__.txt",
+            "y/__next.y/deep/__PAGE__.txt",
+            "__next._tree.txt",
+        ];
+        for (address, file) in [
+            ("x/index.txt", "x.txt"),
+            ("y.txt", "y/index.txt"),
+            ("r/index.rsc", "r.rsc"),
+            ("x/__next.x/$d$slug/__PAGE__.txt", "x/__next.x.$d$slug.__PAGE__.txt"),
+            ("y/__next.y.deep.__PAGE__.txt", "y/__next.y/deep/__PAGE__.txt"),
+        ] {
+            assert_eq!(find_payload(&Paths(&files), address.as_bytes()).map(|i| files[i]), Some(file), "{address}");
+        }
+        for address in [
+            "x/index.html",
+            "z.txt",
+            ".txt",
+            "/index.txt",
+            "index.txt",
+            "x/__next..txt",
+            "x/__next.txt",
+            "y/__next.y.deep/__PAGE__.txt",
+            "y/__next/y/deep/__PAGE__.txt",
+            "y/index.rsc",
+        ] {
+            assert_eq!(find_payload(&Paths(&files), address.as_bytes()), None, "{address}");
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Checks rules against a site: finds loops, missing targets and rules that never apply.
+//!
+//! A rule about one address is followed to its end. A rule about many addresses is followed for an example in which the
+//! variable parts are a word that no site contains; its target counts as missing if the site has nothing below the
+//! fixed part of the destination. Doubtful cases are not reported.
+//!
+//! Each rule is compared with those before it, which a bundle can make arbitrarily slow. The number of comparisons is
+//! therefore bounded, and the result says how many rules were not checked.
+
+use std::collections::HashMap;
+
+use docwharf_base::chain::Name;
+use crate::lookup::{SiteFiles, LookupResult, Slashes, resolve_address};
+
+use super::pattern::Captures;
+use super::route::{RouteSettings, ComparisonBudget, RedirectEnd, RouteResult, follow_to_end, follow_rule, route_within};
+use super::{RuleAction, RedirectRule};
+
+/// A placeholder for a variable part: U+10FFFF is a noncharacter and occurs in no address of a site.
+const PLACEHOLDER: &str = "\u{10ffff}";
+/// A second placeholder, which differs from the first and contains a slash.
+const OTHER_PLACEHOLDER: &str = "\u{10ffff}/\u{10ffff}\u{10ffff}";
+
+/// The budget for comparisons in bytes: seconds at worst, and enough for the maximum number of ordinary rules.
+const MAX_COMPARED_BYTES: u64 = 1 << 32;
+
+/// The maximum number of addresses of a loop in a message.
+const MAX_LOOP_STEPS: usize = 6;
+
+/// The kind of a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleProblemKind {
+    /// The rule is invalid and was left out.
+    Invalid,
+    /// The rule leads back to its own address, or on without end.
+    Loop,
+    /// The rule leads to a 404.
+    Dead,
+    /// The rule never applies, because earlier rules or a file of the site answer first.
+    Shadowed,
+    /// The rule never applies, because it leads to its own address.
+    Never,
+}
+
+impl RuleProblemKind {
+    /// Returns the name of the kind in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            RuleProblemKind::Invalid => "invalid",
+            RuleProblemKind::Loop => "loop",
+            RuleProblemKind::Dead => "dead",
+            RuleProblemKind::Shadowed => "shadowed",
+            RuleProblemKind::Never => "never",
+        }
+    }
+}
+
+/// A problem of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleProblem {
+    /// The place where the rule is written.
+    pub place: String,
+    /// The kind of problem.
+    pub kind: RuleProblemKind,
+    /// The source as written; empty for an invalid rule.
+    pub source: String,
+    /// The destination as written; empty for an invalid rule.
+    pub destination: String,
+    /// The problem in words.
+    pub what: String,
+}
+
+/// The result of a check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleCheckReport {
+    /// The problems, in the order of the rules.
+    pub findings: Vec<RuleProblem>,
+    /// The number of rules at the end that were not checked, because the budget was spent.
+    pub unchecked: usize,
+}
+
+/// The rules that precede the current one, as numbers in the list of all rules.
+#[derive(Default)]
+struct EarlierRules<'a> {
+    exact: HashMap<&'a [u8], Vec<usize>>,
+    patterns: Vec<usize>,
+}
+
+impl<'a> EarlierRules<'a> {
+    fn add(&mut self, number: usize, rule: &'a RedirectRule) {
+        match rule.pattern.exact() {
+            Some(address) => self.exact.entry(address).or_default().push(number),
+            None => self.patterns.push(number),
+        }
+    }
+
+    /// Returns the earlier rules that may apply instead of `rule`, in their order. A rule about one address never
+    /// shadows a rule about many.
+    fn candidates(&self, rule: &RedirectRule) -> impl Iterator<Item = usize> {
+        let exact = rule.pattern.exact().and_then(|address| self.exact.get(address));
+        let mut exact = exact.into_iter().flatten().copied().peekable();
+        let mut patterns = self.patterns.iter().copied().peekable();
+        std::iter::from_fn(move || match (exact.peek(), patterns.peek()) {
+            (Some(one), Some(other)) if one > other => patterns.next(),
+            (Some(_), _) => exact.next(),
+            (None, _) => patterns.next(),
+        })
+    }
+}
+
+/// Checks the operator's rules and the site's. `below` returns whether the site has a file below a decoded address,
+/// which begins and ends with a slash.
+pub fn check_rules(site: &impl SiteFiles, ask: &RouteSettings<'_>, below: &dyn Fn(&[u8]) -> bool) -> RuleCheckReport {
+    let mut findings = Vec::new();
+    for rules in [ask.rules, site.rules()] {
+        findings.extend(rules.faults.iter().map(|fault| RuleProblem {
+            place: fault.place.clone(),
+            kind: RuleProblemKind::Invalid,
+            source: String::new(),
+            destination: String::new(),
+            what: fault.what.clone(),
+        }));
+    }
+    let all: Vec<&RedirectRule> = ask.rules.list().iter().chain(site.rules().list()).collect();
+    let (mut earlier, budget) = (EarlierRules::default(), ComparisonBudget::new(MAX_COMPARED_BYTES));
+    for (number, &rule) in all.iter().enumerate() {
+        let look = RuleChecker { site, ask, budget: &budget };
+        let found = look.find_shadowing(&all, &earlier, rule).or_else(|| look.check_target(rule, below));
+        if budget.is_spent() {
+            return RuleCheckReport { findings, unchecked: all.len() - number };
+        }
+        earlier.add(number, rule);
+        findings.extend(found.map(|(kind, what)| RuleProblem {
+            place: rule.place.to_string(),
+            kind,
+            source: rule.source.to_string(),
+            destination: rule.destination.to_string(),
+            what,
+        }));
+    }
+    RuleCheckReport { findings, unchecked: 0 }
+}
+
+/// The inputs of the check of one rule.
+struct RuleChecker<'a, F> {
+    site: &'a F,
+    ask: &'a RouteSettings<'a>,
+    budget: &'a ComparisonBudget,
+}
+
+impl<F: SiteFiles> RuleChecker<'_, F> {
+    /// Returns the problem if a file or an earlier rule always answers first.
+    fn find_shadowing(&self, all: &[&RedirectRule], before: &EarlierRules<'_>, rule: &RedirectRule) -> Option<(RuleProblemKind, String)> {
+        if let (Some(address), false) = (rule.pattern.exact(), rule.force)
+            && resolve_address(self.site, &address[1..], self.ask.slashes) != LookupResult::Nothing
+        {
+            let how =
+                "force = true in the configuration, or a ! behind the status in _redirects, would put the rule first";
+            return Some((RuleProblemKind::Shadowed, format!("the site has a page or file there, which is served; {how}")));
+        }
+        let mut examples = [PLACEHOLDER, OTHER_PLACEHOLDER, ""].map(|word| rule.pattern.example(word)).to_vec();
+        examples.retain(|example| rule.pattern.matches(example).is_some());
+        examples.dedup();
+        let covers = |earlier: &RedirectRule| {
+            (earlier.force || !rule.force)
+                && examples.iter().all(|example| {
+                    self.budget.spend_matches(1, example);
+                    earlier.pattern.matches(example).is_some_and(|captures| self.applies(earlier, &captures, example))
+                })
+        };
+        let candidates = before.candidates(rule).take_while(|_| !self.budget.is_spent());
+        let earlier = candidates.map(|number| all[number]).find(|earlier| covers(earlier))?;
+        Some((RuleProblemKind::Shadowed, format!("{} ({}) comes first", earlier.place, earlier.source)))
+    }
+
+    /// Whether a rule that matches an address has an effect there.
+    fn applies(&self, rule: &RedirectRule, captures: &Captures<'_>, address: &[u8]) -> bool {
+        self.budget.spend_follow();
+        follow_rule(self.site, self.ask, address, None, rule, captures).is_some()
+    }
+
+    /// Follows a rule and returns the problem with its target, if any.
+    fn check_target(&self, rule: &RedirectRule, below: &dyn Fn(&[u8]) -> bool) -> Option<(RuleProblemKind, String)> {
+        let RuleChecker { site, ask, budget } = *self;
+        let example = rule.pattern.example(PLACEHOLDER);
+        let captures = rule.pattern.matches(&example)?;
+        let to = rule.target.address(&captures);
+        if let RuleAction::Rewrite(_) = rule.action {
+            let is_missing = match rule.target.fixed_folder() {
+                None => !matches!(resolve_address(site, &to[1..], Slashes::Serve), LookupResult::File(_)),
+                Some(fixed) => !below(&fixed),
+            };
+            return is_missing.then(|| missing_target_problem(rule, &to));
+        }
+        if rule.target.is_elsewhere() {
+            return None;
+        }
+        if !self.applies(rule, &captures, &example) {
+            return Some((RuleProblemKind::Never, "it leads to the address that it is about".to_owned()));
+        }
+        // Follows the target through all rules, including this one.
+        let query = None;
+        match follow_to_end(site, ask, &to, query, Some(budget)) {
+            RedirectEnd::File | RedirectEnd::Elsewhere => None,
+            RedirectEnd::Loop(way) => Some((RuleProblemKind::Loop, describe_loop(&example, &way))),
+            RedirectEnd::Dead(_) => {
+                let is_dead = match rule.target.fixed_folder() {
+                    None => true,
+                    // Another rule may match addresses below the fixed part.
+                    Some(fixed) => {
+                        !below(&fixed) && route_within(site, ask, &to, query, Some(budget)) == RouteResult::Nothing
+                    }
+                };
+                is_dead.then(|| missing_target_problem(rule, &to))
+            }
+        }
+    }
+}
+
+fn missing_target_problem(rule: &RedirectRule, to: &[u8]) -> (RuleProblemKind, String) {
+    match rule.target.fixed_folder() {
+        None => (RuleProblemKind::Dead, format!("{} is a 404", show_address(to))),
+        Some(fixed) => (RuleProblemKind::Dead, format!("the site has nothing below {}", show_address(&fixed))),
+    }
+}
+
+/// Describes the addresses of a loop, up to the first repetition.
+fn describe_loop(first: &[u8], way: &[Vec<u8>]) -> String {
+    let mut steps: Vec<&[u8]> = vec![first];
+    for step in way {
+        let is_known = steps.contains(&step.as_slice());
+        steps.push(step);
+        if is_known {
+            break;
+        }
+    }
+    let more = if steps.len() > MAX_LOOP_STEPS { " → …" } else { "" };
+    let steps: Vec<String> = steps.into_iter().take(MAX_LOOP_STEPS).map(show_address).collect();
+    steps.join(" → ") + more
+}
+
+/// Formats an address for messages, with `*` for the variable parts.
+fn show_address(address: &[u8]) -> String {
+    let text = Name(address).to_string().replace(PLACEHOLDER, "*");
+    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{RuleDraft, RuleSet, netlify_files};
+    use super::*;
+    use crate::sealed_version::made::sealed;
+
+    /// The findings about the operator's rules and the site's, as lines `place kind`.
+    fn found(own: &str, lines: &str) -> (Vec<String>, Vec<RuleProblem>) {
+        let pages = ["index.html", "guides/start.html", "a.css", "dir/index.html"];
+        let mut files = pages.map(|name| (name, "x")).to_vec();
+        files.push(("_redirects", lines));
+        let site = sealed(&files);
+        let mut draft = RuleDraft::default();
+        netlify_files::read_redirects(own, "own", &mut draft);
+        let rules = RuleSet::new(draft);
+        let ask = RouteSettings { base_path: "/docs/", slashes: Slashes::Redirect, rules: &rules };
+        let below =
+            |folder: &[u8]| site.index().first_from(&folder[1..]).is_some_and(|path| path.starts_with(&folder[1..]));
+        let checked = check_rules(&site, &ask, &below);
+        assert_eq!(checked.unchecked, 0);
+        let short = |finding: &RuleProblem| format!("{} {}", finding.place, finding.kind.name());
+        (checked.findings.iter().map(short).collect(), checked.findings)
+    }
+
+    #[test]
+    fn each_trouble_is_told_of_the_rule_that_has_it_and_nothing_of_the_others() {
+        let cases: [(&str, &str, &[&str]); 36] = [
+            ("", "/old /guides/start\n", &[]),
+            ("", "/old /guides/start/\n/older /guides/start.html\n", &[]),
+            ("", "/old /none\n", &["_redirects:1 dead"]),
+            ("", "/x/* /none/:splat\n", &["_redirects:1 dead"]),
+            ("", "/x/* /guides/:splat\n", &[]),
+            ("", "/x/* /guides/none-:splat\n", &[]),
+            ("", "/x/* /none/:splat\n/none/* /a.css\n", &[]),
+            ("", "/x/* https://x.example/:splat\n", &[]),
+            ("", "/same /same\n", &["_redirects:1 never"]),
+            ("", "/same/* /same/:splat\n", &["_redirects:1 never"]),
+            ("", "/old /one\n/one /old\n", &["_redirects:1 loop", "_redirects:2 loop"]),
+            ("", "/x/* /x/x/:splat\n", &["_redirects:1 loop"]),
+            ("", "/app/* /index.html 200\n", &[]),
+            ("", "/app/* /guides/:splat 200\n", &[]),
+            ("", "/app/* /none/:splat 200\n", &["_redirects:1 dead"]),
+            ("", "/app /none.html 200\n", &["_redirects:1 dead"]),
+            ("", "/app /dir 404\n", &[]),
+            ("", "/guides/start /a.css\n", &["_redirects:1 shadowed"]),
+            ("", "/guides/start.html /a.css\n", &["_redirects:1 shadowed"]),
+            ("", "/dir /a.css\n", &["_redirects:1 shadowed"]),
+            ("", "/guides/start /a.css 301!\n", &[]),
+            ("", "/guides/* /a.css\n", &[]),
+            ("", "/old /a.css\n/old /guides/start\n", &["_redirects:2 shadowed"]),
+            ("", "/old /a.css\n/old /guides/start 301!\n", &[]),
+            ("", "/old /a.css 301!\n/old /guides/start 302\n", &["_redirects:2 shadowed"]),
+            ("", "/old /a.css 301!\n/old /guides/start 302!\n", &["_redirects:2 shadowed"]),
+            ("", "/x/* /a.css\n/x/y /guides/start 301!\n", &[]),
+            (
+                "",
+                "/x/* /a.css 301!\n/x/y /guides/start\n/x/:z /\n",
+                &["_redirects:2 shadowed", "_redirects:3 shadowed"],
+            ),
+            ("", "/x/y /a.css\n/x/* /guides/start\n", &[]),
+            ("", "/x/:y /a.css\n/x/* /guides/start\n", &[]),
+            ("", "/x/* /a.css\n/x/*/y /guides/start\n", &["_redirects:2 shadowed"]),
+            // A rule without a target shadows no other rule.
+            ("", "/old /none.html 200\n/old /guides/start\n", &["_redirects:1 dead"]),
+            ("/old /a.css\n", "/old /guides/start\n", &["_redirects:1 shadowed"]),
+            ("/old /two\n", "/two /old\n", &["own:1 loop", "_redirects:1 loop"]),
+            ("/bad\n/old /a.css\n", "bad /a.css\n", &["own:1 invalid", "_redirects:1 invalid"]),
+            ("/a.css /a.css 301!\n", "", &["own:1 never"]),
+        ];
+        for (own, lines, expected) in cases {
+            assert_eq!(found(own, lines).0, expected, "{own} {lines}");
+        }
+    }
+
+    #[test]
+    fn the_words_say_which_rule_and_which_way() {
+        for (lines, words) in [
+            ("/x/* /a.css\n/x/y /\n/x/y /dir\n", "_redirects:1 (/x/*) comes first"),
+            ("/x/y /\n/x/:z /a.css\n/x/y /dir\n", "_redirects:1 (/x/y) comes first"),
+            ("/dir /a.css\n", "the site has a page or file there"),
+            ("/old /none\n", "/none is a 404"),
+            ("/old/* /none/of/:splat\n", "the site has nothing below /none/of/"),
+            ("/app/* /none-:splat 200\n/a /b\n", "/b is a 404"),
+            ("/1 /2\n/2 /3\n/3 /1\n", "/3 → /1 → /2 → /3"),
+            ("/1 /2\n/2 /3\n/3 /4\n/4 /5\n/5 /1\n", "/5 → /1 → /2 → /3 → /4 → /5"),
+            ("/1 /2\n/2 /3\n/3 /4\n/4 /5\n/5 /6\n/6 /1\n", "/6 → /1 → /2 → /3 → /4 → /5 → …"),
+            ("/x/* /x/x/:splat\n", "/x/* → /x/x/* → /x/x/x/* → /x/x/x/x/* → /x/x/x/x/x/* → /x/x/x/x/x/x/* → …"),
+        ] {
+            let findings = found("", lines).1;
+            let last = findings.last().unwrap();
+            let is_cut = last.what.contains('…') == words.contains('…');
+            assert!(last.what.starts_with(words) && is_cut, "{lines}: {}", last.what);
+        }
+        let finding = &found("", "/old /none?x\n").1[0];
+        assert_eq!((&*finding.source, &*finding.destination), ("/old", "/none?x"));
+        let finding = &found("", "/old\n").1[0];
+        assert_eq!((&*finding.source, &*finding.destination), ("", ""));
+    }
+}

@@ -1,0 +1,273 @@
+//! An opened version: its image, its index and the rules in its files.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use docwharf_base::chain::OneLine;
+use docwharf_base::model::units::show_size;
+use docwharf_base::model::version::VersionId;
+
+use super::index::{EntryCompression, IndexEntry, ImageIndex, IndexFault};
+use super::lookup::{SiteFiles, Slashes};
+use super::mapping::MappedImage;
+use super::rules::{RuleDraft, RuleSet, docs_json, netlify_files};
+use super::media_types::{self, CacheClass};
+
+/// A sealed version in memory.
+#[derive(Debug)]
+pub struct SealedVersion {
+    /// The version id.
+    pub id: VersionId,
+    /// A number that identifies this opening within the process. The same version may be opened again from an image
+    /// whose files are compressed differently.
+    pub opening: u64,
+    image: MappedImage,
+    index: ImageIndex,
+    /// The number of the site's `404.html`.
+    pub not_found: Option<usize>,
+    /// The meaning of `slashes = "auto"` for this site.
+    pub auto_slashes: Slashes,
+    /// Whether the site is a Next.js export: there is a root `_next/` folder.
+    pub is_next: bool,
+    /// The number of the site's `llms.txt`, an index for language model assistants.
+    pub llms: Option<usize>,
+    rules: RuleSet,
+}
+
+/// The maximum size of `_redirects` and `_headers`, in bytes. A larger file is not read.
+const MAX_RULES_FILE_BYTES: u64 = 2_000_000;
+/// The maximum size of `docs.json`, in bytes. A larger file is not read.
+const MAX_DOCS_JSON_BYTES: u64 = 8_000_000;
+
+/// The number of versions that this process has opened.
+static OPENINGS: AtomicU64 = AtomicU64::new(0);
+
+impl SealedVersion {
+    /// Opens a version from an image and the index that was checked against it.
+    pub fn new(id: VersionId, image: MappedImage, index: ImageIndex) -> SealedVersion {
+        let is_next = index.first_from(b"_next/").is_some_and(|path| path.starts_with(b"_next/"));
+        let not_found = index.find(b"404.html").or_else(|| index.find(b"404/index.html"));
+        let auto_slashes = if is_next { Slashes::Serve } else { Slashes::Redirect };
+        let llms = index.find(b"llms.txt");
+        let rules = RuleSet::default();
+        let opening = OPENINGS.fetch_add(1, Ordering::Relaxed);
+        let mut sealed = SealedVersion { id, opening, image, index, not_found, auto_slashes, is_next, llms, rules };
+        sealed.rules = RuleSet::new(sealed.read_rules());
+        sealed
+    }
+
+    /// Reads the rules in the site's own files.
+    fn read_rules(&self) -> RuleDraft {
+        let mut draft = RuleDraft::default();
+        if let Some(text) = self.read_text(netlify_files::REDIRECTS_FILE, MAX_RULES_FILE_BYTES, &mut draft) {
+            netlify_files::read_redirects(&text, netlify_files::REDIRECTS_FILE, &mut draft);
+        }
+        if let Some(text) = self.read_text(docs_json::FILE_NAME, MAX_DOCS_JSON_BYTES, &mut draft) {
+            docs_json::read_redirects(&text, docs_json::FILE_NAME, false, &mut draft);
+        }
+        if let Some(text) = self.read_text(netlify_files::HEADERS_FILE, MAX_RULES_FILE_BYTES, &mut draft) {
+            netlify_files::read_headers(&text, netlify_files::HEADERS_FILE, &mut draft);
+        }
+        draft
+    }
+
+    /// Returns a file of the site as text, if it exists and has at most `most` bytes.
+    fn read_text(&self, name: &str, most: u64, draft: &mut RuleDraft) -> Option<String> {
+        let entry = self.entry(self.index.find(name.as_bytes())?);
+        let what = if entry.len > most {
+            format!("it is larger than {}", show_size(most))
+        } else {
+            match self.content(&entry).map(|content| String::from_utf8(content.into())) {
+                Ok(Ok(text)) => return Some(text),
+                Ok(Err(_)) => "it is not UTF-8".to_owned(),
+                Err(error) => format!("it cannot be read: {error}"),
+            }
+        };
+        draft.add_fault(name.to_owned(), what);
+        None
+    }
+
+    /// Describes the faults in the site's own rules on one line; `None` without faults.
+    pub fn describe_rule_faults(&self) -> Option<String> {
+        let (first, more) = self.rules.faults.split_first()?;
+        let more = if more.is_empty() { String::new() } else { format!(" (and {} more of them)", more.len()) };
+        let line = format!("{first}; that is left out{more}, and `docwharf redirects check` lists all of them");
+        Some(OneLine(&line).to_string())
+    }
+
+    /// Returns the index, whose files are in byte order of their paths.
+    pub fn index(&self) -> &ImageIndex {
+        &self.index
+    }
+
+    /// Verifies the index in full, which [`Index::read`] does not.
+    pub fn verify_index(&self) -> Result<(), IndexFault> {
+        self.index.verify(self.id)
+    }
+
+    /// Returns the record of a file.
+    pub fn entry(&self, file: usize) -> IndexEntry {
+        self.index.entry(file)
+    }
+
+    /// Returns a file's compressed bytes in the image, without a copy.
+    pub fn compressed_bytes(&self, entry: &IndexEntry) -> Bytes {
+        // The bounds were checked when the index was read. If the disk has lost a part of the index since, the result
+        // is empty, the response is shorter than announced, and the connection is closed.
+        let end = entry.offset.checked_add(entry.coded_len).filter(|&end| end <= self.image.len() as u64);
+        end.map_or_else(Bytes::new, |end| self.image.slice(entry.offset as usize..end as usize))
+    }
+
+    /// Returns the whole content of a file, inflated if necessary. Meant for small files.
+    pub fn content(&self, entry: &IndexEntry) -> Result<Bytes, docwharf_base::codec::inflate::InflateFault> {
+        let coded = self.compressed_bytes(entry);
+        match entry.coding {
+            EntryCompression::Stored => Ok(coded),
+            EntryCompression::Deflate => docwharf_base::codec::inflate::inflate_all(&coded, entry.len as usize).map(Bytes::from),
+        }
+    }
+
+    /// Returns the media type of a file.
+    pub fn content_type(&self, file: usize) -> Cow<'static, str> {
+        media_types::content_type(self.index.path(file))
+    }
+
+    /// Whether a file is an archive for download.
+    pub fn is_archive(&self, file: usize) -> bool {
+        media_types::is_archive(self.index.path(file))
+    }
+
+    /// Returns the cache class of a file.
+    pub fn cache_class(&self, file: usize) -> CacheClass {
+        media_types::cache_class(self.index.path(file))
+    }
+}
+
+impl SiteFiles for SealedVersion {
+    fn is_next(&self) -> bool {
+        self.is_next
+    }
+
+    fn find(&self, path: &[u8]) -> Option<usize> {
+        self.index.find(path)
+    }
+
+    fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    fn markdown(&self, page: usize) -> Option<usize> {
+        self.index.markdown(page)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod made {
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+    use docwharf_base::model::version::VersionManifest;
+    use crate::index::encode_index;
+
+    /// Creates a version of these files in memory; nothing is compressed.
+    pub(in crate) fn sealed<T: AsRef<[u8]>>(files: &[(&str, T)]) -> SealedVersion {
+        let mut files: Vec<(&[u8], &[u8])> =
+            files.iter().map(|(path, text)| (path.as_bytes(), text.as_ref())).collect();
+        files.sort_unstable();
+        let (mut image, mut manifest, mut entries) = (Vec::new(), VersionManifest::default(), Vec::new());
+        for &(path, text) in &files {
+            let (offset, len, content) = (image.len() as u64, text.len() as u64, Digest::of(text));
+            manifest.add(&content, len, path);
+            image.extend_from_slice(text);
+            let entry = IndexEntry {
+                coding: EntryCompression::Stored,
+                offset,
+                coded_len: len,
+                len,
+                crc: crc32fast::hash(text),
+                content,
+                coded_crc: 0,
+                last_header_bit: 0,
+                spare_bits: 0,
+                modified: 0,
+            };
+            entries.push((path, entry));
+        }
+        let (id, len) = (manifest.id(), image.len() as u64);
+        let index = ImageIndex::decode(encode_index(len, id, &entries), len, id).unwrap();
+        SealedVersion::new(id, image.into(), index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::made::sealed;
+    use super::*;
+
+    /// Files, whether they are a Next.js export, the page for 404, and the `llms.txt`.
+    type Told<'a> = (&'a [&'a str], bool, Option<&'a str>, Option<&'a str>);
+
+    #[test]
+    fn what_a_site_is_is_told_by_the_names_of_its_files() {
+        let cases: [Told<'_>; 5] = [
+            (&["index.html"], false, None, None),
+            (&["404.html", "404/index.html", "llms.txt"], false, Some("404.html"), Some("llms.txt")),
+            (&["404/index.html", "sub/404.html", "sub/llms.txt"], false, Some("404/index.html"), None),
+            (&["_next/static/a.js"], true, None, None),
+            (&["_next", "_nextra/a.js", "a/_next/b.js"], false, None, None),
+        ];
+        for (files, is_next, not_found, llms) in cases {
+            let site = sealed(&files.iter().map(|&name| (name, "x")).collect::<Vec<_>>());
+            let name =
+                |file: Option<usize>| file.map(|file| String::from_utf8(site.index().path(file).to_vec()).unwrap());
+            assert_eq!(site.is_next, is_next, "{files:?}");
+            assert_eq!(site.auto_slashes == Slashes::Serve, is_next, "{files:?}");
+            assert_eq!((name(site.not_found).as_deref(), name(site.llms).as_deref()), (not_found, llms), "{files:?}");
+        }
+    }
+
+    #[test]
+    fn rules_come_from_three_files_in_their_order() {
+        let docs = r#"{"redirects": [{"source": "/a", "destination": "/d"}, {"source": "/b", "destination": "/d"}]}"#;
+        let site = sealed(&[("_headers", "/*\n X-A: 1\n"), ("_redirects", "/a /r\n"), ("docs.json", docs)]);
+        let places: Vec<&str> = site.rules().list().iter().map(|rule| &*rule.place).collect();
+        assert_eq!(places, ["_redirects:1", "docs.json: redirects[0]", "docs.json: redirects[1]"]);
+        assert!(!site.rules().fields.is_empty());
+        assert_eq!(site.describe_rule_faults(), None);
+    }
+
+    #[test]
+    fn a_file_of_rules_counts_up_to_its_bound_and_what_is_wrong_is_one_line() {
+        let filled =
+            |begin: &str, with: &str, most: u64| format!("{begin}{}", with.repeat(most as usize - begin.len()));
+        for (name, begin, with, most) in [
+            ("_redirects", "/a /b\n#", "x", MAX_RULES_FILE_BYTES),
+            ("_headers", "/a\n X-A: 1\n#", "x", MAX_RULES_FILE_BYTES),
+            ("docs.json", r#"{"redirects": [{"source": "/a", "destination": "/b"}]}"#, " ", MAX_DOCS_JSON_BYTES),
+        ] {
+            let is_read = |text: &[u8]| {
+                let site = sealed(&[(name, text)]);
+                (!site.rules().list().is_empty() || !site.rules().fields.is_empty(), site.describe_rule_faults().unwrap_or_default())
+            };
+            assert_eq!(is_read(filled(begin, with, most).as_bytes()), (true, String::new()), "{name}");
+            let (read, doubts) = is_read(filled(begin, with, most + 1).as_bytes());
+            assert!(!read && doubts.starts_with(&format!("{name}: it is larger than ")), "{name}: {doubts}");
+            let (read, doubts) = is_read(b"/a /b\n\xff");
+            assert!(!read && doubts.starts_with(&format!("{name}: it is not UTF-8")), "{name}: {doubts}");
+        }
+        let doubts = |text: &str| sealed(&[("_redirects", text)]).describe_rule_faults().unwrap();
+        assert!(!doubts("/a\n").contains("more of them"), "{}", doubts("/a\n"));
+        assert!(doubts("/a\n/b\n/c\n").contains("(and 2 more of them)"), "{}", doubts("/a\n/b\n/c\n"));
+    }
+
+    #[test]
+    fn a_record_that_leads_beyond_the_image_has_no_bytes() {
+        let site = sealed(&[("a", "one"), ("b", "two")]);
+        let entry = site.entry(1);
+        assert_eq!((site.compressed_bytes(&entry), site.content(&entry).unwrap()), ("two".into(), "two".into()));
+        for (offset, coded_len) in [(4, 3), (3, 4), (7, 0), (u64::MAX, 1)] {
+            assert!(site.compressed_bytes(&IndexEntry { offset, coded_len, ..entry }).is_empty(), "{offset} {coded_len}");
+        }
+    }
+}
