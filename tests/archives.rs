@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use docwharf::base::directory::Directory;
 use docwharf::model::limits::BundleLimits;
-use docwharf::seal::{SealOptions, SealProgress, ImageSpace, seal};
+use docwharf::seal::{ImageSpace, SealOptions, SealProgress, seal};
 use support::{tar, zip};
 use verdict::{
     Files, PAGE, accepted, as_tar, as_zip, assert_one_line, bundle, every_kind, laid_down, listing, read, refused,
@@ -232,10 +232,11 @@ fn assert_sealed_image_proves_again(name: &[u8]) {
     let what = String::from_utf8_lossy(name);
     let (dir, file) = laid_down(&as_tar(&[(name, b"x"), PAGE]));
     let space = ImageSpace::Dir(Directory::open(dir.path()).unwrap());
-    let sealing =
-        seal(&file, &space, &SealOptions::new(BundleLimits::default()), &SealProgress::default()).expect("a tar may name it so");
+    let sealing = seal(&file, &space, &SealOptions::new(BundleLimits::default()), &SealProgress::default())
+        .expect("a tar may name it so");
     let image = dir.path().join(docwharf::seal::IMAGE_FILE_NAME);
-    let again = docwharf::seal::verify_image(&image, &SealOptions::new(BundleLimits::default())).expect("the image is good");
+    let again =
+        docwharf::seal::verify_image(&image, &SealOptions::new(BundleLimits::default())).expect("the image is good");
     assert_eq!(again.id, sealing.proven.id, "{what}");
 }
 

@@ -1,7 +1,7 @@
 //! The DEFLATE decoder against zlib: the same verdict and the same bytes, and the place of the last block to the bit.
 
 use docwharf::codec::deflate::Deflater;
-use docwharf::codec::inflate::{Inflate, SMALL_OUTPUT_BYTES, SmallInflate, InflateStatus, inflate_all};
+use docwharf::codec::inflate::{Inflate, InflateStatus, SMALL_OUTPUT_BYTES, SmallInflate, inflate_all};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
 /// Numbers at random, the same in every run (xorshift64*).

@@ -670,9 +670,9 @@ fn a_download_that_has_begun_is_finished_after_the_stop() {
 #[test]
 fn the_api_can_be_served_within_another_program() {
     use docwharf::origin::source::ProjectSource;
-    use docwharf::origin::{Domain, Organization, Origin, Project, Settings, serve};
+    use docwharf::origin::{Domain, Organization, OriginProject, OriginServer, OriginSettings, serve};
     let dir = folder();
-    let project = Project {
+    let project = OriginProject {
         id: "docs".to_owned(),
         domain: Domain::parse(DOMAIN).unwrap(),
         source: ProjectSource::Directory(write_site(&dir.path().join("site"), &small())),
@@ -680,12 +680,12 @@ fn the_api_can_be_served_within_another_program() {
         previews: false,
     };
     let limits = docwharf::model::limits::BundleLimits::default();
-    let settings = Settings {
+    let settings = OriginSettings {
         organizations: vec![Organization { id: "acme".to_owned(), projects: vec![project] }],
         key_file: Some(("acme".to_owned(), key_file(dir.path(), KEY))),
-        ..Settings::new(docwharf::seal::SealOptions::new(limits))
+        ..OriginSettings::new(docwharf::seal::SealOptions::new(limits))
     };
-    let origin = Origin::new(settings).unwrap();
+    let origin = OriginServer::new(settings).unwrap();
     assert!(!format!("{origin:?}").contains(KEY));
     // Nobody else is given the port when it is let go.
     let port = ReservedPort::new();

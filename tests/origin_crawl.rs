@@ -626,7 +626,8 @@ fn a_site_of_next_has_its_chunks_payloads_and_pictures_as_files() {
 #[test]
 fn credentials_are_never_sent() {
     let dir = folder();
-    let error = crawl(&of("http://user:pass@127.0.0.1:9/"), None, dir.path(), &JobContext::default()).expect_err("no copy");
+    let error =
+        crawl(&of("http://user:pass@127.0.0.1:9/"), None, dir.path(), &JobContext::default()).expect_err("no copy");
     assert!(!error.to_string().contains("pass@") && !error.to_string().contains("user:"), "{error}");
 }
 
@@ -670,8 +671,8 @@ mod neighbours {
 
     use super::*;
 
-    use docwharf::origin::shares::Shares;
-    use docwharf::origin::{OriginLimits, Resource};
+    use docwharf::origin::shares::ResourcePools;
+    use docwharf::origin::{OriginLimits, SharedResource};
     use serde_json::json;
     use support::hub::{FOLDER, Hub, JOBS, data, git, repository};
     use support::write_site;
@@ -786,20 +787,21 @@ mod neighbours {
             "/" => html((0..100).map(|n| format!("<a href=/{n}>")).collect::<Vec<_>>().concat()),
             _ => html("x"),
         });
-        let limits = OriginLimits::of(|resource| (resource == Resource::CrawlAddresses).then_some(150), |_| None);
-        let shares = Shares::new(limits.expect("limits"), 2);
+        let limits =
+            OriginLimits::from_config(|resource| (resource == SharedResource::CrawlAddresses).then_some(150), |_| None);
+        let shares = ResourcePools::new(limits.expect("limits"), 2);
         let other = JobContext::of(Arc::clone(&shares), "acme");
-        other.hold_share(Resource::CrawlAddresses, 100).expect("a share");
+        other.hold_share(SharedResource::CrawlAddresses, 100).expect("a share");
         let dir = folder();
         let watch = JobContext::of(Arc::clone(&shares), "acme");
         let error = crawl(&of(&server.url("/")), None, dir.path(), &watch).expect_err("no copy");
-        assert!(matches!(error, CrawlError::Share { resource: Resource::CrawlAddresses, .. }), "{error:?}");
+        assert!(matches!(error, CrawlError::Share { resource: SharedResource::CrawlAddresses, .. }), "{error:?}");
         assert!(error.to_string().contains("crawlAddresses"), "{error}");
         other.release_shares();
         watch.release_shares();
         let dir = folder();
         crawl(&of(&server.url("/")), None, dir.path(), &watch).expect("a copy");
-        let known = shares.pool(Resource::CrawlAddresses).in_use();
+        let known = shares.pool(SharedResource::CrawlAddresses).in_use();
         assert!((100..=150).contains(&known), "{known}");
     }
 

@@ -13,11 +13,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use docwharf::base::chain::Chain;
-use docwharf::origin::shares::Shares;
+use docwharf::base::error_chain::ErrorChain;
+use docwharf::origin::shares::ResourcePools;
 use docwharf::origin::source::JobContext;
-use docwharf::origin::source::git::{Git, GitError, BuiltSite, Sandbox, branches, is_branch_name, build_site, make_among};
-use docwharf::origin::{OriginLimits, Resource};
+use docwharf::origin::source::git::{
+    BuiltSite, Git, GitError, Sandbox, branches, build_site, is_branch_name, make_among,
+};
+use docwharf::origin::{OriginLimits, SharedResource};
 
 const LONG: Duration = Duration::from_mins(2);
 const MIB: u64 = 1 << 20;
@@ -115,7 +117,7 @@ fn sandboxes() -> Vec<Sandbox> {
             false
         }
         (made, log) => {
-            made.unwrap_or_else(|error| panic!("{sandbox}: {}: {log}", Chain(&error)));
+            made.unwrap_or_else(|error| panic!("{sandbox}: {}: {log}", ErrorChain(&error)));
             println!("tested here: {sandbox}");
             true
         }
@@ -126,7 +128,7 @@ fn sandboxes() -> Vec<Sandbox> {
 }
 
 fn message(made: Result<BuiltSite, GitError>) -> String {
-    Chain(&made.expect_err("no site")).to_string()
+    ErrorChain(&made.expect_err("no site")).to_string()
 }
 
 fn names(dir: &Path) -> BTreeSet<String> {
@@ -289,7 +291,7 @@ fn a_build_makes_the_site_in_every_sandbox() {
                  mkdir out/.git && touch out/.git/config && sleep 0";
     for sandbox in sandboxes() {
         let (made, log) = attempt(&place, &place.source(build), sandbox);
-        let made = made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", Chain(&error)));
+        let made = made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", ErrorChain(&error)));
         assert_eq!(fs::read_to_string(made.site.join("index.html")).unwrap(), "Hello");
         assert_eq!(fs::read_to_string(made.site.join("sub/b.html")).unwrap(), "Hello");
         assert!(made.site.ends_with("site/out") && !made.site.join(".git").exists());
@@ -321,7 +323,7 @@ fn what_a_build_has_started_ends_with_it() {
     for sandbox in sandboxes() {
         let began = Instant::now();
         let (made, log) = attempt(&place, &place.source(&build), sandbox);
-        made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", Chain(&error)));
+        made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", ErrorChain(&error)));
         assert!(log.contains("\nHello\n"), "{log}");
         assert!(!is_running(&nap), "{sandbox}");
         assert!(began.elapsed() < LONG / 2, "{sandbox}: {:?}", began.elapsed());
@@ -405,7 +407,7 @@ fn a_build_leaves_nothing_in_folders_for_everybody() {
     let build = folders.map(|folder| format!("echo x > {folder}/{name} && ")).concat() + "mkdir out && cp page.md out";
     for sandbox in sandboxes().into_iter().filter(|sandbox| has_own_folders(*sandbox)) {
         let (made, log) = attempt(&place, &place.source(&build), sandbox);
-        made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", Chain(&error)));
+        made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", ErrorChain(&error)));
         for folder in folders {
             assert!(!Path::new(folder).join(&name).exists(), "{sandbox}: {folder}");
         }
@@ -437,16 +439,18 @@ fn a_build_that_takes_too_much_memory_or_too_many_processes_is_ended() {
 fn builds_of_an_organization_share_what_it_may_take() {
     let place = Place::with(&[("page.md", "Hello")]);
     let git = place.source("mkdir out; head -c 8000000 /dev/zero > out/x; sleep 600");
-    let limits = OriginLimits::of(|resource| (resource == Resource::BuildDisk).then_some(12 * MIB), |_| None).unwrap();
-    let shares = Shares::new(limits, 2);
+    let limits =
+        OriginLimits::from_config(|resource| (resource == SharedResource::BuildDisk).then_some(12 * MIB), |_| None)
+            .unwrap();
+    let shares = ResourcePools::new(limits, 2);
     let other = JobContext::of(Arc::clone(&shares), "acme");
-    other.hold_share(Resource::BuildDisk, 6 * MIB).unwrap();
+    other.hold_share(SharedResource::BuildDisk, 6 * MIB).unwrap();
     let watch = JobContext::of(Arc::clone(&shares), "acme");
     let made = make_among(&[Sandbox::Nothing], &git, "main", &place.space(), &watch);
-    assert!(matches!(made, Err(GitError::Share { resource: Resource::BuildDisk, .. })), "{made:?}");
+    assert!(matches!(made, Err(GitError::Share { resource: SharedResource::BuildDisk, .. })), "{made:?}");
     assert!(watch.log().join("\n").contains("buildDisk"), "{:?}", watch.log());
     watch.release_shares();
-    assert_eq!(shares.pool(Resource::BuildDisk).in_use(), 6 * MIB);
+    assert_eq!(shares.pool(SharedResource::BuildDisk).in_use(), 6 * MIB);
 }
 
 #[test]
@@ -456,7 +460,7 @@ fn a_build_has_the_lowest_priority_and_is_the_first_to_go_when_memory_is_short()
         "mkdir out; cat /proc/self/oom_score_adj > out/got; nice >> out/got; ionice >> out/got || echo none >> out/got";
     for sandbox in sandboxes() {
         let (made, log) = attempt(&place, &place.source(build), sandbox);
-        let site = made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", Chain(&error))).site;
+        let site = made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", ErrorChain(&error))).site;
         let got = fs::read_to_string(site.join("got")).unwrap();
         let lines: Vec<&str> = got.lines().collect();
         assert_eq!(lines[..2], ["1000", "19"], "{sandbox}: {got}");
@@ -569,7 +573,7 @@ fn a_build_has_the_network_only_where_it_is_allowed() {
     for sandbox in sandboxes() {
         for network in [true, false] {
             let (made, log) = attempt(&place, &Git { network, ..place.source(script) }, sandbox);
-            let site = made.unwrap_or_else(|error| panic!("{sandbox}: {}: {log}", Chain(&error))).site;
+            let site = made.unwrap_or_else(|error| panic!("{sandbox}: {}: {log}", ErrorChain(&error))).site;
             let is_ours = fs::read_to_string(site.join("net")).unwrap().trim() == ours.to_str().unwrap();
             let can_be_cut = matches!(sandbox, Sandbox::Bubblewrap | Sandbox::Namespaces);
             assert_eq!(is_ours, network || !can_be_cut, "{sandbox}: {log}");

@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use docwharf::model::limits::BundleLimits;
-use docwharf::origin::db::Database;
+use docwharf::origin::database::Database;
 use docwharf::origin::previews::{
-    DeployError, Deployment, PreviewLocation, PreviewService, Production, PreviewProject, PreviewServiceSettings, Status, respond_to_preview,
+    DeployError, Deployment, PreviewLocation, PreviewProject, PreviewService, PreviewServiceSettings, Production,
+    Status, respond_to_preview,
 };
-use docwharf::origin::shares::Shares;
+use docwharf::origin::shares::ResourcePools;
 use docwharf::origin::source::Git;
-use docwharf::origin::{OriginLimits, Resource};
-use docwharf::seal::{self, SealOptions, SealProgress, ImageSpace};
+use docwharf::origin::{OriginLimits, SharedResource};
+use docwharf::seal::{self, ImageSpace, SealOptions, SealProgress};
 use docwharf::serve::Site;
 use docwharf::site::index::ImageIndex;
 use docwharf::site::mapping;
@@ -136,12 +137,14 @@ impl Stand {
         let projects: BTreeMap<String, PreviewProject> =
             self.projects.iter().map(|project| (project.id.clone(), project.clone())).collect();
         // One at a time, so that a second one waits.
-        let limits = OriginLimits::of(|_| None, |resource| (resource == Resource::PreviewBuilds).then_some(1)).unwrap();
+        let limits =
+            OriginLimits::from_config(|_| None, |resource| (resource == SharedResource::PreviewBuilds).then_some(1))
+                .unwrap();
         let settings = PreviewServiceSettings {
             folder: self.dir.join("previews"),
             projects,
             effort: SealOptions { threads: 2, ..SealOptions::new(BundleLimits::default()) },
-            shares: Shares::new(limits, self.projects.len()),
+            shares: ResourcePools::new(limits, self.projects.len()),
             every: self.every,
             place: self.place.clone(),
             production: Arc::clone(&self.production),
@@ -565,7 +568,8 @@ fn be_killed(dir: &Path) {
 /// A folder as production shows it.
 fn sealed(folder: &Path) -> Arc<SealedVersion> {
     let effort = SealOptions { threads: 1, ..SealOptions::new(BundleLimits::default()) };
-    let sealing = seal::seal(folder, &ImageSpace::Unlinked(std::env::temp_dir()), &effort, &SealProgress::default()).unwrap();
+    let sealing =
+        seal::seal(folder, &ImageSpace::Unlinked(std::env::temp_dir()), &effort, &SealProgress::default()).unwrap();
     let (id, len) = (sealing.proven.id, sealing.image_len);
     let index = ImageIndex::decode(sealing.proven.index(len), len, id).unwrap();
     Arc::new(SealedVersion::new(id, mapping::map_image(sealing.image, id).unwrap(), index))

@@ -21,7 +21,7 @@ use docwharf::store::writer::{CommitOutcome, StoreWriter};
 use docwharf::sync::ingest::{IncomingBundle, IngestedBundle, Occasion, ingest_bundle};
 use docwharf::sync::open::open;
 use docwharf::sync::scrub::{ScrubResult, scrub};
-use docwharf::sync::{SyncIntent, SyncError};
+use docwharf::sync::{SyncError, SyncIntent};
 
 use rustix::fs::{FlockOperation, flock};
 use support::client::{Host, bundle, front};

@@ -4,12 +4,12 @@
 use std::fmt::Write;
 
 use docwharf::api::analytics;
-use docwharf::api::export::{Step, next};
+use docwharf::api::export::{ExportStep, next_step};
 use docwharf::api::preview;
-use docwharf::api::wire::{Answer, job, job_id, link};
-use docwharf::base::chain::OneLine;
+use docwharf::api::responses::{ApiResponse, parse_job, parse_job_id, parse_link};
+use docwharf::base::error_chain::OneLine;
 use docwharf::base::secret::{Scrubber, Secret};
-use docwharf::net::trouble::Trouble;
+use docwharf::net::request_error::RequestError;
 use http::HeaderMap;
 use serde_json::Value;
 
@@ -27,38 +27,38 @@ pub fn api(data: &[u8]) {
     };
     let (status, bytes) = if recipe.once_in(4) { described(&mut recipe) } else { (None, with_key(recipe.rest())) };
 
-    let trouble = Trouble::from_answer(500, &HeaderMap::new(), &bytes, &scrubber);
+    let trouble = RequestError::from_answer(500, &HeaderMap::new(), &bytes, &scrubber);
     hides(&format!("{trouble} {:?}", trouble.code()));
-    hides(&Trouble::unreadable(200, "it is odd", &bytes, &scrubber).to_string());
+    hides(&RequestError::unreadable(200, "it is odd", &bytes, &scrubber).to_string());
     let one_line = OneLine(&trouble.to_string()).to_string();
     assert!(!one_line.contains(['\n', '\r', '\x1b', '\0']), "{one_line:?}");
 
     let strict: Option<Value> = serde_json::from_slice(&bytes).ok().filter(Value::is_object);
-    let Some(answer) = Answer::read(&bytes) else {
+    let Some(answer) = ApiResponse::parse(&bytes) else {
         assert!(strict.is_none(), "a JSON object is not read: {:?}", String::from_utf8_lossy(&bytes));
         assert!(status.is_none(), "{:?}", String::from_utf8_lossy(&bytes));
         return;
     };
-    let read = job(&answer, &scrubber);
+    let read = parse_job(&answer, &scrubber);
     if let Some(status) = &status {
         assert_eq!(read.as_ref().map(|job| &job.status), Ok(status), "{:?}", String::from_utf8_lossy(&bytes));
     }
     if let Ok(job) = &read {
         hides(&format!("{:?}", job.error));
         assert!(!job.status.is_empty() && job.progress.is_none_or(|n| n.is_finite() && n >= 0.0));
-        assert_eq!(next(job) == Step::AskForLink, job.status == "completed");
-        assert_eq!(matches!(next(job), Step::GiveUp(_)), job.status == "failed");
+        assert_eq!(next_step(job) == ExportStep::AskForLink, job.status == "completed");
+        assert_eq!(matches!(next_step(job), ExportStep::GiveUp(_)), job.status == "failed");
     }
     // Where a strict reader understands all of it, each required field is exactly what it says.
     if let Some(strict) = &strict {
         let text = |name: &str| strict[name].as_str().filter(|text| !text.is_empty());
         assert_eq!(read.ok().as_ref().map(|job| &job.status[..]), text("status"));
-        assert_eq!(job_id(&answer).ok().as_deref(), text("jobId"));
+        assert_eq!(parse_job_id(&answer).ok().as_deref(), text("jobId"));
         let is_link = text("bundleUrl").and_then(|text| url::Url::parse(text).ok());
         let is_link = is_link.is_some_and(|url| ["http", "https"].contains(&url.scheme()) && url.has_host());
-        assert_eq!(link(&answer).is_ok(), is_link, "{strict}");
+        assert_eq!(parse_link(&answer).is_ok(), is_link, "{strict}");
     }
-    if let Ok(link) = link(&answer) {
+    if let Ok(link) = parse_link(&answer) {
         assert!(["http", "https"].contains(&link.url.expose().scheme()));
         let url = link.url.expose();
         // Host and path may say the same as the query.
@@ -67,21 +67,21 @@ pub fn api(data: &[u8]) {
         let query = url.query().filter(|query| query.len() > 8 && !says_so(query));
         assert!(query.is_none_or(|query| !link.url.to_string().contains(query)), "a query is shown");
     }
-    let started = preview::started(&answer);
+    let started = preview::parse_started_preview(&answer);
     let shown = started.preview_url.unwrap_or_else(|| "https://x/".to_owned());
     assert!(shown.starts_with("http") && shown.bytes().all(|b| b.is_ascii_graphic()), "{shown:?}");
     assert!(started.status_id.is_none_or(|id| !["", ".", ".."].contains(&&*id)));
-    if let Ok(deployment) = preview::deployment(&answer, &scrubber) {
+    if let Ok(deployment) = preview::parse_deployment(&answer, &scrubber) {
         hides(&format!("{:?} {:?}", deployment.summary, deployment.logs));
     }
-    if let Ok(page) = analytics::page(&answer) {
+    if let Ok(page) = analytics::parse_search_page(&answer) {
         // A page goes through the store and comes back as it was.
         let text = serde_json::to_string(&page).expect("a page can be written");
-        assert_eq!(serde_json::from_str::<analytics::Page>(&text).expect("and read"), page);
-        let mut reading = analytics::Reading::first(5);
+        assert_eq!(serde_json::from_str::<analytics::SearchPage>(&text).expect("and read"), page);
+        let mut reading = analytics::SearchPageReader::first(5);
         let more = page.next_cursor.is_some();
-        if reading.take(page.clone()).is_ok() && more && reading.next().is_some() {
-            assert!(reading.take(page).is_err(), "a cursor that comes again is noticed");
+        if reading.add_page(page.clone()).is_ok() && more && reading.next_request().is_some() {
+            assert!(reading.add_page(page).is_err(), "a cursor that comes again is noticed");
         }
     }
 }

@@ -8,18 +8,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use docwharf::base::chain::{Chain, OneLine};
 use docwharf::base::directory::Directory;
-use docwharf::bundle::site_layout::SiteLayout;
+use docwharf::base::error_chain::{ErrorChain, OneLine};
 use docwharf::bundle::format::{self, RecognizedArchive};
 use docwharf::bundle::refusal::check_path_conflicts;
+use docwharf::bundle::site_layout::SiteLayout;
 use docwharf::bundle::zip::ZipArchive;
 use docwharf::bundle::zip_entry::ZipReader;
-use docwharf::bundle::{BundleReader, BundleEntryKind, BundleKind, BundleReadError};
+use docwharf::bundle::{BundleEntryKind, BundleKind, BundleReadError, BundleReader};
 use docwharf::model::digest::Digest;
 use docwharf::model::limits::BundleLimits;
 use docwharf::seal::unpack::{UnpackError, unpack};
-use docwharf::seal::{SealOptions, SealProgress, VerifiedBundle, SealError, ImageSpace, seal, verify, verify_image};
+use docwharf::seal::{ImageSpace, SealError, SealOptions, SealProgress, VerifiedBundle, seal, verify, verify_image};
 
 /// Files by the bytes of their paths.
 pub type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -63,7 +63,9 @@ fn read_alone(bytes: &[u8]) -> Result<Accepted, String> {
     let path = Path::new("bundle");
     let mut found = Read { files: Tree::new(), kind: BundleKind::Zip };
     let result = format::open_archive(file, path, &LIMITS).and_then(|archive| match archive {
-        RecognizedArchive::Zip(file) => found.all(BundleKind::Zip, &mut ZipReader::new(ZipArchive::open(file, path, &LIMITS)?)),
+        RecognizedArchive::Zip(file) => {
+            found.all(BundleKind::Zip, &mut ZipReader::new(ZipArchive::open(file, path, &LIMITS)?))
+        }
         RecognizedArchive::Tar(kind, mut tar) => found.all(kind, &mut *tar),
     });
     match result {
@@ -74,7 +76,7 @@ fn read_alone(bytes: &[u8]) -> Result<Accepted, String> {
             assert!(why.chars().count() < 1000, "{} characters", why.chars().count());
             Err(why)
         }
-        Err(other) => panic!("not refused, but failed: {}", Chain(&other)),
+        Err(other) => panic!("not refused, but failed: {}", ErrorChain(&other)),
     }
 }
 
@@ -136,10 +138,10 @@ fn go_through(bytes: &[u8]) -> Result<(Tree, Vec<u8>), String> {
     let path = space.join("site.zip");
     let image = fs::read(&path).expect("the image can be read");
     assert_eq!(image.len() as u64, sealing.image_len, "the image has the length that it is said to have");
-    same(&proven, &verify_image(&path, &effort).unwrap_or_else(|error| panic!("the image: {}", Chain(&error))));
+    same(&proven, &verify_image(&path, &effort).unwrap_or_else(|error| panic!("the image: {}", ErrorChain(&error))));
 
     let unpacked = unpack(&bundle, &target, true, &effort, &meter);
-    let unpacked = unpacked.unwrap_or_else(|error| panic!("verified, but cannot be unpacked: {}", Chain(&error)));
+    let unpacked = unpacked.unwrap_or_else(|error| panic!("verified, but cannot be unpacked: {}", ErrorChain(&error)));
     assert_eq!(unpacked.id, proven.id);
     assert_eq!(names_in(dir.path()), ["bundle", "space", "target"], "litter");
     let files = read(&target);
@@ -151,9 +153,9 @@ fn go_through(bytes: &[u8]) -> Result<(Tree, Vec<u8>), String> {
 }
 
 fn refusal(error: &SealError) -> String {
-    assert!(matches!(error, SealError::Refused { .. }), "not refused, but failed: {}", Chain(error));
+    assert!(matches!(error, SealError::Refused { .. }), "not refused, but failed: {}", ErrorChain(error));
     // Without the name of the temporary file.
-    let told = Chain(error).to_string();
+    let told = ErrorChain(error).to_string();
     told.split_once(": ").map_or(told.clone(), |(_, why)| why.to_owned())
 }
 

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use docwharf::base::chain::OneLine;
+use docwharf::base::error_chain::OneLine;
 use docwharf::config::Problem;
 use docwharf::config::checked::Sources;
 use docwharf::config::raw::{Raw, keys, variable};

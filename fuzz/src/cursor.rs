@@ -7,10 +7,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use docwharf::model::digest::hex;
-use docwharf::origin::analytics::{Allowance, QueryError, Searches, ingest, searches};
-use docwharf::origin::db::Database;
+use docwharf::origin::analytics::{AnalyticsError, IngestLimits, Searches, ingest_batch, query_searches};
+use docwharf::origin::database::Database;
 use docwharf::origin::limits::OriginLimits;
-use docwharf::origin::shares::Shares;
+use docwharf::origin::shares::ResourcePools;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -49,21 +49,21 @@ impl Origin {
         let db = Database::open(&folder.path().join("origin.db")).expect("a database");
         let owners: BTreeMap<String, String> =
             [OWN, FOREIGN].map(|(project, organization)| (project.to_owned(), organization.to_owned())).into();
-        let (owners, shares) = (Arc::new(owners), Shares::new(OriginLimits::default(), 2));
+        let (owners, shares) = (Arc::new(owners), ResourcePools::new(OriginLimits::default(), 2));
         for (project, organization) in [OWN, FOREIGN] {
-            let allowance = Allowance::new(organization, Arc::clone(&owners), Arc::clone(&shares), None, Some(0));
+            let allowance = IngestLimits::new(organization, Arc::clone(&owners), Arc::clone(&shares), None, Some(0));
             let event = |(query, _, day): &(String, u64, usize)| json!({ "query": query, "time": format!("2020-01-{day:02}T12:00:00Z"), "clickedPage": format!("/{project}") });
             let events: Vec<_> =
                 terms((project, organization)).iter().flat_map(|term| (0..term.1).map(move |_| event(term))).collect();
             let batch = json!({ "batchId": "b", "events": events }).to_string();
-            ingest(&db, project, batch.as_bytes(), &allowance).expect("searches are taken in");
+            ingest_batch(&db, project, batch.as_bytes(), &allowance).expect("searches are taken in");
         }
         Origin { db, _folder: folder }
     }
 
     /// A page, or everything that is wrong with the question.
     fn ask(&self, (project, _): (&str, &str), secret: &[u8; 32], query: &str) -> Result<Searches, Vec<String>> {
-        match searches(&self.db, project, Some(query), secret, i64::MIN) {
+        match query_searches(&self.db, project, Some(query), secret, i64::MIN) {
             Ok(page) => {
                 let own = terms((project, ""));
                 for found in &page.searches {
@@ -75,7 +75,7 @@ impl Origin {
                 assert!(page.total_searches <= most, "{} searches: {query}", page.total_searches);
                 Ok(page)
             }
-            Err(QueryError::Bad(bad)) => {
+            Err(AnalyticsError::Invalid(bad)) => {
                 assert!(!bad.details.is_empty() && !bad.error.is_empty(), "{query}");
                 for detail in &bad.details {
                     assert!(!detail.is_empty() && !detail.contains(char::is_control), "{detail:?}");

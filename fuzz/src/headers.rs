@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use docwharf::base::secret::Scrubber;
 use docwharf::codec::content_coding::ContentCoding;
-use docwharf::net::retry::{Attempts, Call, PATIENCE};
-use docwharf::net::trouble::{LONGEST, Trouble, retry_after as wait_of};
+use docwharf::net::request_error::{MAX_RETRY_AFTER, RequestError, retry_after as wait_of};
+use docwharf::net::retry::{CallAttempts, CallKind, MAX_SYNC_RETRY_AFTER};
+use docwharf::serve::byte_range::{MAX_RANGES, RequestedRange, parse_range};
 use docwharf::serve::conditional::{ContentDates, PreconditionOutcome, evaluate_preconditions, if_range_matches};
 use docwharf::serve::negotiate::{AcceptedCodings, ResponseForm, prefers_markdown};
-use docwharf::serve::byte_range::{MAX_RANGES, RequestedRange, parse_range};
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, DATE, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
     IF_UNMODIFIED_SINCE, RANGE, RETRY_AFTER,
@@ -56,7 +56,9 @@ pub fn range(data: &[u8]) {
     let inside = |&(from, to): &(u64, u64)| from < to && to <= len;
     match &part {
         RequestedRange::Slice(from, to) => assert!(inside(&(*from, *to))),
-        RequestedRange::Slices(slices) => assert!(slices.len() > 1 && slices.len() <= MAX_RANGES && slices.iter().all(inside)),
+        RequestedRange::Slices(slices) => {
+            assert!(slices.len() > 1 && slices.len() <= MAX_RANGES && slices.iter().all(inside))
+        }
         RequestedRange::Whole | RequestedRange::NotSatisfiable => {}
     }
     headers.append(RANGE, field);
@@ -304,7 +306,11 @@ pub fn conditional(data: &[u8]) {
         (true, false) => PreconditionOutcome::NotModified,
         (true, true) => PreconditionOutcome::Proceed,
     };
-    assert_eq!(evaluate_preconditions(&headers, tag, ContentDates::never_replaced(modified.cast_signed())), expected, "{headers:?}, {tag} {modified}");
+    assert_eq!(
+        evaluate_preconditions(&headers, tag, ContentDates::never_replaced(modified.cast_signed())),
+        expected,
+        "{headers:?}, {tag} {modified}"
+    );
 
     let (text, holds) = match recipe.below(5) {
         0 => (tag.to_owned(), true),
@@ -355,22 +361,22 @@ pub fn retry_after(data: &[u8]) {
             headers.insert(RETRY_AFTER, field);
             if expected.is_none() {
                 // Whatever it is, it is bounded.
-                assert!(wait_of(&headers, now).is_none_or(|wait| wait <= LONGEST));
+                assert!(wait_of(&headers, now).is_none_or(|wait| wait <= MAX_RETRY_AFTER));
                 return;
             }
             expected
         }
     };
-    let expected = expected.map(|seconds| Duration::from_secs(seconds).min(LONGEST));
+    let expected = expected.map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_AFTER));
     assert_eq!(wait_of(&headers, now), expected, "{headers:?} at {ours}");
 
     headers.remove(DATE);
     let status = recipe.one_of(&[429, 503, 500, 401, 409]);
-    let trouble = Trouble::from_answer(status, &headers, recipe.rest(), &Scrubber::default());
-    let (mut attempts, mut made) = (Attempts::default(), 0);
-    while let Some(pause) = attempts.next(Call::Read, &trouble, 0.0) {
+    let trouble = RequestError::from_answer(status, &headers, recipe.rest(), &Scrubber::default());
+    let (mut attempts, mut made) = (CallAttempts::default(), 0);
+    while let Some(pause) = attempts.next_pause(CallKind::Read, &trouble, 0.0) {
         made += 1;
-        assert!(pause >= trouble.retry_after.unwrap_or_default() && pause <= PATIENCE, "{pause:?}");
+        assert!(pause >= trouble.retry_after.unwrap_or_default() && pause <= MAX_SYNC_RETRY_AFTER, "{pause:?}");
     }
     assert!(made < 5, "five attempts at most");
     assert!(made == 0 || ![401, 409].contains(&status), "a refusal is final");

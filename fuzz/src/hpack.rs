@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use docwharf::serve::http2::hpack::{HpackDecoder, DecodedFields, encode};
+use docwharf::serve::http2::hpack::{DecodedFields, HpackDecoder, encode};
 use http::StatusCode;
 
 use super::recipe::Recipe;

@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use docwharf::serve::peer::Peer;
-use docwharf::serve::http1::request_head::{HeadOutcome, PlainRequestHead, MAX_HEAD_BYTES, for_each_field, parse_head};
+use docwharf::serve::http1::request_head::{HeadOutcome, MAX_HEAD_BYTES, PlainRequestHead, for_each_field, parse_head};
 use docwharf::serve::http1::{Http1Connection, Http1Outcome};
-use docwharf::serve::{SiteSettings, Site};
+use docwharf::serve::peer::Peer;
+use docwharf::serve::{Site, SiteSettings};
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{Method, Request};
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::{Context, Waker};
 
-use docwharf::serve::peer::Peer;
 use docwharf::serve::http2::Http2Connection;
-use docwharf::serve::http2::hpack::{HpackDecoder, DecodedFields, encode};
-use docwharf::serve::{SiteSettings, Site};
+use docwharf::serve::http2::hpack::{DecodedFields, HpackDecoder, encode};
+use docwharf::serve::peer::Peer;
+use docwharf::serve::{Site, SiteSettings};
 use http::Method;
 
 use super::address;

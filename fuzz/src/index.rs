@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use docwharf::model::digest::Digest;
 use docwharf::model::version::VersionId;
-use docwharf::site::index::{EntryCompression, IndexEntry, ImageIndex, encode_index};
+use docwharf::site::index::{EntryCompression, ImageIndex, IndexEntry, encode_index};
 use docwharf::site::mapping::map_index;
 
 use super::recipe::Recipe;

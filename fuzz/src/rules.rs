@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use docwharf::site::lookup::{SiteFiles, LookupResult, Slashes, resolve_address};
-use docwharf::site::rules::rule_check::check_rules;
+use docwharf::site::lookup::{LookupResult, SiteFiles, Slashes, resolve_address};
+use docwharf::site::rules::pattern::{Pattern, PatternDialect};
 use docwharf::site::rules::protected_headers::ProtectedHeaders;
-use docwharf::site::rules::pattern::{PatternDialect, Pattern};
-use docwharf::site::rules::route::{RouteSettings, ComparisonBudget, RouteResult, follow_to_end, route_address};
+use docwharf::site::rules::route::{ComparisonBudget, RouteResult, RouteSettings, follow_to_end, route_address};
+use docwharf::site::rules::rule_check::check_rules;
 use docwharf::site::rules::{RuleDraft, RuleSet, docs_json, netlify_files};
 use http::header::{
     CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, DATE, ETAG, LOCATION, SET_COOKIE, TRANSFER_ENCODING,
@@ -91,7 +91,9 @@ pub fn rules(data: &[u8]) {
             assert!(is_shown(PATHS[file]), "{}", PATHS[file]);
             assert_eq!(resolve_address(&site, &address.as_bytes()[1..], slashes), LookupResult::File(file));
         }
-        RouteResult::Nothing => assert_eq!(resolve_address(&site, &address.as_bytes()[1..], slashes), LookupResult::Nothing),
+        RouteResult::Nothing => {
+            assert_eq!(resolve_address(&site, &address.as_bytes()[1..], slashes), LookupResult::Nothing)
+        }
     }
     // Following it comes to an end, and whatever is wrong is found without a panic.
     let budget = ComparisonBudget::new(1 << 24);

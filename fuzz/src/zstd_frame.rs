@@ -5,10 +5,10 @@ use std::io::{BufRead, BufReader, Seek, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use docwharf::base::growth::Growth;
+use docwharf::base::growing_file::WriteProgress;
 use docwharf::bundle::BundleReadError;
-use docwharf::bundle::refusal::BundleFault;
 use docwharf::bundle::archive_stream::{ArchiveFile, ArchiveStream, ZstdStream};
+use docwharf::bundle::refusal::BundleFault;
 use docwharf::model::digest::Digest;
 use docwharf::model::limits::BundleLimits;
 
@@ -41,7 +41,7 @@ fn ours(data: &[u8], archive: u64, step: usize) -> Decoded {
     let mut file = tempfile::tempfile().expect("a temporary file");
     file.write_all(data).and_then(|()| file.rewind()).expect("files can be written");
     let limits = BundleLimits { archive, ..BundleLimits::default() };
-    let file = ArchiveFile::new(file, PathBuf::from("bundle"), &limits, Arc::new(Growth::done()));
+    let file = ArchiveFile::new(file, PathBuf::from("bundle"), &limits, Arc::new(WriteProgress::complete()));
     let mut source = ZstdStream::new(file).expect("a decoder");
     let mut out = Vec::new();
     loop {

@@ -54,7 +54,7 @@ impl Daemon {
         if [0, self.owner, geteuid().as_raw()].contains(&peer) {
             return Ok(stream);
         }
-        Err(io::Error::other(format!("the process that listens there belongs to user {peer}, not to the store's owner")))
+        Err(io::Error::other(format!("the process that listens there belongs to user {peer}, not the store's owner")))
     }
 
     /// Sends a command and waits for its reply, without a timeout.

@@ -7,14 +7,14 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use http::Request;
 
+use docwharf_agent::publish::PublishSettings;
+use docwharf_agent::sync::SyncIntent;
+use docwharf_agent::sync::system::SyncProgress;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::version::VersionId;
-use docwharf_agent::publish::Settings;
 use docwharf_serve::tls::ServerTls;
 use docwharf_site::coding_file::CodingStatistics;
 use docwharf_site::external::csp::PolicyStatistics;
-use docwharf_agent::sync::SyncIntent;
-use docwharf_agent::sync::system::SyncProgress;
 
 use super::hosts::AllowedHosts;
 
@@ -32,7 +32,7 @@ pub struct Now {
     /// The number of syncs in a row that failed.
     pub failures: u32,
     /// The settings of publishing, if the served version is published as files.
-    pub publish: Option<Settings>,
+    pub publish: Option<PublishSettings>,
     /// The error of the last attempt to publish, if it failed.
     pub publish_error: Option<String>,
     /// The state of the content security policies, if any are sent.

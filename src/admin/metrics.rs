@@ -15,11 +15,11 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use docwharf_base::model::units::{parse_time, unix_seconds};
-use docwharf_agent::publish::published;
-use docwharf_serve::{STATUS_CLASSES, Site};
+use docwharf_agent::publish::published_version;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::waiting::{WaitingReason, staged};
+use docwharf_base::model::units::{parse_time, unix_seconds};
+use docwharf_serve::{STATUS_CLASSES, Site};
 
 use super::live::{Codings, Live};
 
@@ -208,7 +208,7 @@ impl Metrics {
         self.failures.set(i64::from(now.failures));
         self.next_look.set(now.next_look.map_or(0.0, seconds));
         self.pinned.set(i64::from(now.intent.as_ref().is_some_and(|intent| intent.pin.is_some())));
-        let is_published = now.publish.as_ref().and_then(published).is_some_and(|id| now.served == Some(id));
+        let is_published = now.publish.as_ref().and_then(published_version).is_some_and(|id| now.served == Some(id));
         self.published.set(i64::from(is_published));
         self.active.clear();
         if let Some(id) = now.served {

@@ -1,7 +1,7 @@
 //! The admin interface of a running daemon. The control socket in the store receives the commands of the command line.
 //! The routes `/livez`, `/readyz`, `/status` and `/metrics` report the state of the daemon, on the control socket and
-//! on `admin.listen`; there only for requests that name one of its [`hosts`]. The version that waits to become active
-//! has a listener of its own ([`staged_site`]).
+//! on `admin.listen`; there, `/status` is only served to requests that name one of its [`hosts`]. The version that
+//! waits to become active has a listener of its own ([`staged_site`]).
 //!
 //! A command has the same effect and output with and without a daemon: [`verbs`] executes it, and [`wire`] defines the
 //! messages.

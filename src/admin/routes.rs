@@ -11,14 +11,14 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 
-use docwharf_base::chain::Chain;
-use docwharf_base::exposition::MetricsFormat;
-use docwharf_agent::publish::published;
-use docwharf_serve::Site;
-use docwharf_serve::service::RequestService;
-use docwharf_serve::peer::Peer;
-use docwharf_serve::watchdog::Watchdog;
+use docwharf_agent::publish::published_version;
 use docwharf_agent::store::VersionStore;
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::metrics_format::MetricsFormat;
+use docwharf_serve::Site;
+use docwharf_serve::peer::Peer;
+use docwharf_serve::service::RequestService;
+use docwharf_serve::watchdog::Watchdog;
 
 use super::live::Live;
 use super::metrics::Metrics;
@@ -114,7 +114,7 @@ impl Admin {
             "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "no version yet\n"),
             "/status" | "/metrics" => {
                 let is_status = path == "/status";
-                let format = MetricsFormat::accepted(request.headers());
+                let format = MetricsFormat::negotiate(request.headers());
                 // Both read the store, which blocks.
                 let told =
                     tokio::task::spawn_blocking(move || if is_status { self.status() } else { self.metrics(format) });
@@ -128,7 +128,7 @@ impl Admin {
     /// site.
     fn is_published(&self) -> bool {
         let publish = self.live.now().publish.filter(|_| self.live.addresses.is_empty());
-        publish.is_none_or(|settings| published(&settings).is_some())
+        publish.is_none_or(|settings| published_version(&settings).is_some())
     }
 
     fn status(&self) -> Response<Said> {
@@ -137,7 +137,7 @@ impl Admin {
         match status.map(|status| serde_json::to_vec_pretty(&status)) {
             Ok(Ok(json)) => answer(StatusCode::OK, JSON, json),
             Ok(Err(error)) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
-            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{}\n", Chain(&error))),
+            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{}\n", ErrorChain(&error))),
         }
     }
 

@@ -11,10 +11,10 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 
 use docwharf_serve::Site;
-use docwharf_serve::service::RequestService;
-use docwharf_serve::body::{ResponseBody, BodyChunk};
+use docwharf_serve::body::{BodyChunk, ResponseBody};
 use docwharf_serve::handler::handle;
 use docwharf_serve::peer::Peer;
+use docwharf_serve::service::RequestService;
 
 /// The HTTP service of the staged version, under the paths that it will have once it is active.
 #[derive(Debug)]

@@ -6,16 +6,16 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use docwharf_base::accounts::readable_name;
-use docwharf_base::codec::content_coding::ContentCoding;
-use docwharf_base::model::units::{show_time, show_unix};
-use docwharf_base::model::version::{VersionLabel, VersionId};
-use docwharf_agent::publish::published;
-use docwharf_site::coding_file::CodingStatistics;
-use docwharf_agent::store::record::{SyncAttempt, ActivationHold, StoreRecord};
-use docwharf_agent::store::{VersionStore, StoreError};
+use docwharf_agent::publish::published_version;
+use docwharf_agent::store::record::{ActivationHold, StoreRecord, SyncAttempt};
+use docwharf_agent::store::{StoreError, VersionStore};
 use docwharf_agent::sync::waiting::{WaitingReason, staged, way_out};
 use docwharf_agent::sync::{ApiSource, BundleLocation, SyncIntent};
+use docwharf_base::accounts::resolve_uid_name;
+use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::model::units::{show_time, show_unix};
+use docwharf_base::model::version::{VersionId, VersionLabel};
+use docwharf_site::coding_file::CodingStatistics;
 
 use super::live::{self, Live, Policy};
 
@@ -69,7 +69,7 @@ pub struct Status {
     pub next_look: Option<String>,
     /// The reason why there is no newer version.
     pub why: Option<String>,
-    /// A hint what can be done about the last error.
+    /// A hint on what can be done about the last error.
     pub next_step: Option<String>,
     /// The export job that was started for this store and has not delivered a bundle yet.
     pub job: Option<Job>,
@@ -87,7 +87,7 @@ pub struct Staged {
     pub version: VersionId,
     /// The reason why it waits: `manual`, `gate`, `hold` or `look`.
     pub waits: String,
-    /// A hint how it can become active.
+    /// A hint on how it can become active.
     pub next: String,
 }
 
@@ -103,7 +103,7 @@ pub struct Gate {
     pub time: String,
     /// Whether the gate accepts the version.
     pub passed: bool,
-    /// The reason of a refusal.
+    /// The reason for a refusal.
     pub refused: Option<String>,
 }
 
@@ -306,7 +306,7 @@ impl Status {
             failures: now.failures,
             publish: now.publish.as_ref().map(|settings| Publish {
                 directory: settings.directory.clone(),
-                version: published(settings),
+                version: published_version(settings),
                 error: now.publish_error.clone(),
             }),
             inbox: now.inbox.clone().map(|inbox| Inbox { directory: inbox.directory, error: inbox.error }),
@@ -375,7 +375,7 @@ fn source(intent: &SyncIntent) -> Option<String> {
 /// version is active.
 fn why(record: &StoreRecord, intent: Option<&SyncIntent>, inbox: Option<&live::InboxState>) -> Option<String> {
     if let Some(hold) = &record.hold {
-        let who = readable_name(&hold.who);
+        let who = resolve_uid_name(&hold.who);
         return Some(format!("{who} has stopped activation ({}): `docwharf release` ends that", hold.why));
     }
     let intent = intent?;

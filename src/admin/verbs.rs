@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use serde_json::json;
 
-use docwharf_base::chain::OneLine;
-use docwharf_base::model::units::{count_noun, show_size};
-use docwharf_site::sealed_version::SealedVersion;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
-use docwharf_agent::store::{VersionStore, StoredVersion};
+use docwharf_agent::store::{StoredVersion, VersionStore};
 use docwharf_agent::sync::activation::{SyncReport, read_record};
-use docwharf_agent::sync::{SyncIntent, SyncOutcome, SyncError, operator};
+use docwharf_agent::sync::{SyncError, SyncIntent, SyncOutcome, operator};
+use docwharf_base::error_chain::OneLine;
+use docwharf_base::model::units::{count_noun, show_size};
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::wire::{Told, Verb};
 

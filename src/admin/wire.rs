@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use docwharf_base::model::units::{count_noun, show_size};
-use docwharf_base::model::version::VersionId;
 use docwharf_agent::sync::SyncOutcome;
 use docwharf_agent::sync::activation::SyncReport;
+use docwharf_base::model::units::{count_noun, show_size};
+use docwharf_base::model::version::VersionId;
 
 /// The route that accepts commands.
 pub const ORDERS: &str = "/orders";

@@ -7,9 +7,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use docwharf_base::runtime;
+use docwharf_agent::sync::system::{SyncContext, SyncProgress};
 use docwharf_base::model::units::{count_noun, show_size};
-use docwharf_agent::sync::system::{SyncProgress, SyncContext};
+use docwharf_base::runtime;
 
 use super::{Context, Failure, who};
 
@@ -18,19 +18,26 @@ const INTERRUPT: u8 = 2;
 /// The number of SIGTERM, for the exit code.
 const TERMINATE: u8 = 15;
 
-/// Runs `work` on a thread and draws its progress. SIGINT and SIGTERM end it, also in process 1, where the default action
-/// of a signal is to be ignored.
+/// Runs `work` on a thread and draws its progress. SIGINT and SIGTERM end it, also in process 1, where the default
+/// action of a signal is to be ignored.
 pub(super) fn attended<T: Send + 'static>(
     context: &Context,
     work: impl FnOnce(&SyncContext) -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let start = Failure::local("cannot start");
-    let runtime = runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
+    let runtime =
+        runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
     let (stop, stopped) = watch::channel(false);
     let doing = Arc::new(SyncProgress::default());
     let runs = runtime.handle().clone();
-    let means =
-        SyncContext { runtime: runs, stop: stopped, doing: Arc::clone(&doing), who: who(), force: false, in_force: None };
+    let means = SyncContext {
+        runtime: runs,
+        stop: stopped,
+        doing: Arc::clone(&doing),
+        who: who(),
+        force: false,
+        in_force: None,
+    };
     let (send, mut done) = oneshot::channel();
     let thread = std::thread::Builder::new().name("docwharf-work".to_owned());
     thread
@@ -66,8 +73,8 @@ pub(super) fn attended<T: Send + 'static>(
         runtime.shutdown_background();
         return result;
     }
-    // The caller only prints from here on. A full pipe without a reader must not keep the process from ending: the signals
-    // are still caught, so this task does what their default action would do.
+    // The caller only prints from here on. A full pipe without a reader must not keep the process from ending: the
+    // signals are still caught, so this task does what their default action would do.
     runtime.spawn(async move {
         let number = tokio::select! {
             _ = interrupt.recv() => INTERRUPT,

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use docwharf_base::chain::Name;
-use docwharf_base::model::units::count_noun;
-use docwharf_site::seal::SealOptions;
-use docwharf_site::external::ResourceKind;
-use docwharf_site::external::audit::{ExternalAudit, ExternalNeed, audit};
-use docwharf_site::sealed_version::SealedVersion;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::open;
+use docwharf_base::error_chain::QuotedName;
+use docwharf_base::model::units::count_noun;
+use docwharf_site::external::ResourceKind;
+use docwharf_site::external::audit::{ExternalAudit, ExternalNeed, audit};
+use docwharf_site::seal::SealOptions;
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::serve::sealed;
 use super::{Context, Failure, print, progress};
@@ -39,7 +39,8 @@ impl AuditCommand {
         let effort = SealOptions::new(context.limits()?);
         let site = match &self.path {
             Some(path) => {
-                let (site, warnings) = progress::with_meter(context, "verifying", |meter| sealed(path, &effort, meter))?;
+                let (site, warnings) =
+                    progress::with_meter(context, "verifying", |meter| sealed(path, &effort, meter))?;
                 if !context.global.json {
                     context.warn(&path.display().to_string(), &warnings);
                 }
@@ -88,13 +89,13 @@ fn by_file(found: &ExternalAudit) -> impl Iterator<Item = (usize, Vec<&ExternalN
 }
 
 fn path(site: &SealedVersion, file: usize) -> String {
-    let quoted = Name(site.index().path(file)).to_string();
+    let quoted = QuotedName(site.index().path(file)).to_string();
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
 }
 
 /// Formats an address on one line: a page may contain any character in it.
 fn shown(text: &str) -> String {
-    let quoted = Name(text.as_bytes()).to_string();
+    let quoted = QuotedName(text.as_bytes()).to_string();
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
 }
 
@@ -163,7 +164,9 @@ fn besides(site: &SealedVersion, found: &ExternalAudit, all: bool, text: &mut St
         );
     }
     if !found.is_clean() {
-        text.push_str("\naddresses that scripts build from parts or take from a response cannot be told by reading them\n");
+        text.push_str(
+            "\naddresses that scripts build from parts or take from a response cannot be told by reading them\n",
+        );
     }
     if found.more {
         text.push_str("there is more than is recorded and shown here\n");
@@ -209,7 +212,8 @@ fn as_markdown(site: &SealedVersion, found: &ExternalAudit, most: usize) -> Stri
     for need in found.losses() {
         let (origin, kind) = (cell(&shown(need.origin.as_str())), need.kind);
         let example = cell(&path(site, need.example.0));
-        let _ = writeln!(text, "| {origin} | {} | {} | {} | {example} |", kind.name(), need.files, kind.describe_loss());
+        let _ =
+            writeln!(text, "| {origin} | {} | {} | {} | {example} |", kind.name(), need.files, kind.describe_loss());
     }
     let total = by_file(found).count();
     let _ = writeln!(text, "\n<details><summary>by file ({total})</summary>\n");

@@ -142,7 +142,7 @@ fn sheet(proven: &VerifiedBundle) -> String {
         format!("content   {}", summary(proven)),
     ];
     if let Some(wrapper) = flavor.wrapper() {
-        lines.push(format!("wrapper   {}", docwharf_base::chain::Name(wrapper)));
+        lines.push(format!("wrapper   {}", docwharf_base::error_chain::QuotedName(wrapper)));
     }
     if let Some((digest, len)) = proven.archive {
         lines.push(format!("archive   {}, SHA-256 {digest}", show_size(len)));

@@ -6,19 +6,19 @@ use std::future::Future;
 use std::io;
 use std::time::{Duration, Instant, SystemTime};
 
-use docwharf_agent::api::Api;
-use docwharf_agent::api::ask::Ask;
-use docwharf_base::backoff;
-use docwharf_base::chain::{Chain, OneLine};
 use crate::config::checked::Config;
-use docwharf_base::model::units::show_duration;
-use docwharf_base::net::client::client;
-use docwharf_base::net::retry::{Attempts, PATIENCE};
-use docwharf_base::net::trouble::{Cause, Trouble};
+use docwharf_agent::api::ApiClient;
+use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::store::StoreError;
-use docwharf_agent::store::api_state::{RateLimit, ApiStateDirectory, Ledger, Wait};
+use docwharf_agent::store::api_state::{ApiStateDirectory, Ledger, RateLimit, Wait};
 use docwharf_agent::sync::system::SyncContext;
 use docwharf_agent::sync::{ApiSource, SyncError};
+use docwharf_base::backoff;
+use docwharf_base::error_chain::{ErrorChain, OneLine};
+use docwharf_base::model::units::show_duration;
+use docwharf_base::net::client::build_client;
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
+use docwharf_base::net::retry::{CallAttempts, MAX_SYNC_RETRY_AFTER};
 
 use super::Failure;
 
@@ -35,7 +35,7 @@ pub(super) struct Caller<'a> {
     pub(super) config: &'a Config,
     pub(super) means: &'a SyncContext,
     pub(super) http: reqwest::Client,
-    pub(super) api: Api,
+    pub(super) api: ApiClient,
     pub(super) source: &'a ApiSource,
     budgets: Option<Budgets>,
     /// The time at which the command stops waiting; none if it has no deadline.
@@ -60,13 +60,18 @@ impl<'a> Caller<'a> {
         let source = config.intent.api.as_ref().ok_or_else(none)?;
         let network = &config.intent.network;
         let key = source.api_key.read()?;
-        let http = client(network).map_err(SyncError::from)?;
-        let api = Api::new(http.clone(), source.base.clone(), key, network.call, network.redirects);
+        let http = build_client(network).map_err(SyncError::from)?;
+        let api = ApiClient::new(http.clone(), source.base.clone(), key, network.call_timeout, network.max_redirects);
         Ok(Caller { config, means, http, api, source, budgets: None, deadline: None })
     }
 
     /// Creates a caller within the budgets of the API. `waits` says whether to wait for a free request or to fail.
-    pub(super) fn budgeted(config: &'a Config, means: &'a SyncContext, verb: &str, waits: bool) -> Result<Self, Failure> {
+    pub(super) fn budgeted(
+        config: &'a Config,
+        means: &'a SyncContext,
+        verb: &str,
+        waits: bool,
+    ) -> Result<Self, Failure> {
         let caller = Caller::new(config, means, verb)?;
         let asked = match ApiStateDirectory::open(&config.store) {
             Ok(asked) => Some(asked),
@@ -103,10 +108,10 @@ impl<'a> Caller<'a> {
     /// Waits for the response to a call, but not beyond the deadline.
     pub(super) fn answer<T>(
         &self,
-        call: impl Future<Output = Result<T, Trouble>>,
-    ) -> Result<Result<T, Trouble>, SyncError> {
+        call: impl Future<Output = Result<T, RequestError>>,
+    ) -> Result<Result<T, RequestError>, SyncError> {
         let Some(deadline) = self.deadline else { return self.means.wait_for(call) };
-        let late = || Trouble::new(Cause::Lost, "no response before the deadline");
+        let late = || RequestError::new(RequestErrorCause::NoResponse, "no response before the deadline");
         // Created inside the future: a timer must be created within its runtime.
         let timed = async { tokio::time::timeout_at(deadline.into(), call).await };
         Ok(self.means.wait_for(timed)?.unwrap_or_else(|_| Err(late())))
@@ -120,11 +125,11 @@ impl<'a> Caller<'a> {
     /// Repeats a call until it succeeds, until no retry can help, or until the deadline has passed.
     pub(super) fn persist<T>(
         &self,
-        ask: Ask,
+        ask: ApiCall,
         doing: &str,
-        mut call: impl FnMut() -> Result<Result<T, Trouble>, SyncError>,
+        mut call: impl FnMut() -> Result<Result<T, RequestError>, SyncError>,
     ) -> Result<T, Failure> {
-        let mut attempts = Attempts::default();
+        let mut attempts = CallAttempts::default();
         loop {
             let taken = self.take(ask)?;
             let trouble = match call()? {
@@ -132,7 +137,7 @@ impl<'a> Caller<'a> {
                 Err(trouble) => trouble,
             };
             self.note(ask, taken, &trouble);
-            match attempts.next(ask.call(), &trouble, backoff::random()).filter(|_| !self.is_late()) {
+            match attempts.next_pause(ask.kind(), &trouble, backoff::random_fraction()).filter(|_| !self.is_late()) {
                 Some(pause) => {
                     let line = format!("cannot {doing}: {trouble}; trying again in {:.1} s", pause.as_secs_f64());
                     tracing::warn!("{}", OneLine(&line));
@@ -143,9 +148,9 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Takes one request from the budget of a call, if it has one, and waits until one is free. Returns when it was taken,
-    /// in milliseconds since 1970.
-    fn take(&self, ask: Ask) -> Result<Option<i64>, Failure> {
+    /// Takes one request from the budget of a call, if it has one, and waits until one is free. Returns when it was
+    /// taken, in milliseconds since 1970.
+    fn take(&self, ask: ApiCall) -> Result<Option<i64>, Failure> {
         let (Some(budgets), Some((allowance, name))) = (&self.budgets, budget_of(ask)) else { return Ok(None) };
         let mut is_told = false;
         loop {
@@ -162,7 +167,7 @@ impl<'a> Caller<'a> {
             // Rounded up: a retry after the time that is shown must not come too early.
             let seconds = Duration::from_secs(wait.as_millis().div_ceil(1000) as u64);
             // A pause that the API demands is waited for no longer than any other `Retry-After`.
-            let is_long = is_closed && wait > PATIENCE + SLACK;
+            let is_long = is_closed && wait > MAX_SYNC_RETRY_AFTER + SLACK;
             if is_long || !budgets.waits {
                 let wait = show_duration(seconds);
                 let next = if is_long { "" } else { ", or leave --no-wait-for-budget out" };
@@ -177,12 +182,12 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Records in the budget how a request failed: one that was not sent is given back, and `Retry-After` closes the budget.
-    fn note(&self, ask: Ask, taken: Option<i64>, trouble: &Trouble) {
+    /// Records in the budget how a request failed. One that was not sent is given back; `Retry-After` closes the budget.
+    fn note(&self, ask: ApiCall, taken: Option<i64>, trouble: &RequestError) {
         let (Some(then), Some((_, name))) = (taken, budget_of(ask)) else { return };
         match (trouble.cause, trouble.retry_after) {
-            (Cause::NotSent, _) => self.ledger(name, |ledger| ledger.give_back(then)),
-            (Cause::Status(429), Some(wait)) => {
+            (RequestErrorCause::NotConnected, _) => self.ledger(name, |ledger| ledger.give_back(then)),
+            (RequestErrorCause::Status(429), Some(wait)) => {
                 let until = now().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
                 self.ledger(name, |ledger| ledger.close(until));
             }
@@ -190,13 +195,13 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Changes a budget. If it cannot be stored any more, as on a full disk, this command counts its own requests from then on.
+    /// Changes a budget. If it cannot be stored any more, as on a full disk, this command counts its own requests.
     fn ledger<T>(&self, name: &str, change: impl Fn(&mut Ledger) -> T) -> T {
         let Some(budgets) = &self.budgets else { return change(&mut Ledger::default()) };
         let mut own = budgets.own.borrow_mut();
         if let (Some(asked), false) = (&budgets.asked, budgets.is_cut_off.get()) {
             // One store may be used with several APIs.
-            let name = format!("{name} {}", self.source.base.name().trim_end_matches('/'));
+            let name = format!("{name} {}", self.source.base.without_secrets().trim_end_matches('/'));
             match asked.with(&name, &change) {
                 Ok(result) => return result,
                 Err(error) => {
@@ -211,8 +216,8 @@ impl<'a> Caller<'a> {
     }
 }
 
-/// Warns that requests cannot be counted in the store, with advice. A user without access to the store gets no warning: the
-/// store is the daemon's, and a command that calls the API does not need it.
+/// Warns that requests cannot be counted in the store, with advice. A user without access to the store gets no warning:
+/// the store is the daemon's, and a command that calls the API does not need it.
 fn tell_alone(error: &StoreError) {
     let kind = match error {
         StoreError::Io { source, .. } => source.kind(),
@@ -220,7 +225,7 @@ fn tell_alone(error: &StoreError) {
     };
     let advice = match kind {
         io::ErrorKind::PermissionDenied => {
-            tracing::debug!("{}; {ALONE}", Chain(error));
+            tracing::debug!("{}; {ALONE}", ErrorChain(error));
             return;
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room",
@@ -229,18 +234,18 @@ fn tell_alone(error: &StoreError) {
         }
         _ => "",
     };
-    tracing::warn!("{}; {ALONE}{advice}", Chain(error));
+    tracing::warn!("{}; {ALONE}{advice}", ErrorChain(error));
 }
 
 /// The consequence of a store that cannot be written to.
 const ALONE: &str = "requests are counted for this command alone";
 
 /// Returns the budget that a call takes from, and its name; none for calls without a budget.
-fn budget_of(ask: Ask) -> Option<(RateLimit, &'static str)> {
+fn budget_of(ask: ApiCall) -> Option<(RateLimit, &'static str)> {
     match ask {
-        Ask::Preview => Some((PREVIEWS, "previews")),
-        Ask::Searches => Some((ANALYTICS, "analytics")),
-        Ask::Start | Ask::Poll | Ask::Link | Ask::Deployment => None,
+        ApiCall::Preview => Some((PREVIEWS, "previews")),
+        ApiCall::Searches => Some((ANALYTICS, "analytics")),
+        ApiCall::Start | ApiCall::Poll | ApiCall::Link | ApiCall::Deployment => None,
     }
 }
 

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use docwharf_base::chain::{Chain, OneLine};
 use crate::config::checked::DEFAULT_FILE;
 use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, shown};
 use crate::daemon::DaemonError;
 use crate::doctor::configuration::doubts;
+use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_serve::key_pair::KeyPair;
 
 use super::{Context, Failure, print};
@@ -76,7 +76,7 @@ fn check(context: &Context) -> Result<(), Failure> {
         // The check itself does not need the certificate, but serving does.
         match KeyPair::load(&tls.files) {
             Ok(pair) => warnings.extend(pair.date_problem(std::time::SystemTime::now())),
-            Err(error) => warnings.push(Chain(&error).to_string()),
+            Err(error) => warnings.push(ErrorChain(&error).to_string()),
         }
     }
     warnings.extend(doubts(&config));

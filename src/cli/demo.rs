@@ -1,5 +1,5 @@
-//! `docwharf demo`: an origin with a site about docwharf, and an agent that fetches it through the API, in one process and
-//! one temporary folder.
+//! `docwharf demo`: an origin with a site about docwharf, and an agent that fetches it through the API, in one process
+//! and one temporary folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 use clap::Args;
 use tokio::sync::watch;
 
-use docwharf_base::runtime;
 use crate::config::checked::Sources;
 use crate::config::values::parse_listen;
 use crate::daemon::{self, Hangup, Start};
+use docwharf_base::runtime;
 use docwharf_origin::source::ProjectSource;
-use docwharf_origin::{self, Domain, Organization, Origin, Project, Settings};
+use docwharf_origin::{self, Domain, Organization, OriginProject, OriginServer, OriginSettings};
 use docwharf_site::seal::SealOptions;
 
 use super::exit::describe;
@@ -75,9 +75,9 @@ impl Demo {
         let dir = folder.path().to_owned();
         lay_out(&dir).map_err(Failure::local(format!("cannot write the demonstration into {}", dir.display())))?;
 
-        let mut settings = Settings::new(SealOptions::new(context.limits()?));
+        let mut settings = OriginSettings::new(SealOptions::new(context.limits()?));
         settings.key_file = Some((DOMAIN.to_owned(), dir.join("key")));
-        let project = Project {
+        let project = OriginProject {
             id: DOMAIN.to_owned(),
             domain: Domain::parse(DOMAIN).map_err(|why| Failure::Usage(why.to_owned()))?,
             source: ProjectSource::Directory(dir.join("site")),
@@ -85,7 +85,7 @@ impl Demo {
             previews: false,
         };
         settings.organizations = vec![Organization { id: DOMAIN.to_owned(), projects: vec![project] }];
-        let origin = Origin::new(settings)?;
+        let origin = OriginServer::new(settings)?;
         let listeners = daemon::bind(&[([127, 0, 0, 1], 0).into()])?;
         let api = listeners[0].local_addr().map_err(Failure::local("cannot read the origin's address"))?;
         let config = dir.join("docwharf.toml");
@@ -152,12 +152,13 @@ fn config_text(api: &str, listen: &str) -> String {
 }
 
 fn serve_origin(
-    origin: Arc<Origin>,
+    origin: Arc<OriginServer>,
     listeners: Vec<std::net::TcpListener>,
     stopped: watch::Receiver<bool>,
 ) -> Result<std::thread::JoinHandle<()>, Failure> {
     let start = Failure::local("cannot start the origin");
-    let runtime = runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
+    let runtime =
+        runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
     let serving = move || {
         if let Err(error) = runtime.block_on(docwharf_origin::serve(origin, listeners, stopped)) {
             tracing::error!("the origin stopped: {error}");

@@ -5,16 +5,16 @@ use std::fmt::Write;
 use clap::Args;
 use serde_json::{Value, json};
 
-use docwharf_base::chain::{Name, OneLine};
-use docwharf_base::model::units::show_size;
-use docwharf_base::model::version::VersionId;
-use docwharf_site::diff::{FileChange, FileChanges, VersionDiff, compare_versions};
-use docwharf_site::index::ImageIndex;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::record::StoreRecord;
 use docwharf_agent::sync::SyncIntent;
 use docwharf_agent::sync::open;
 use docwharf_agent::sync::waiting::staged;
+use docwharf_base::error_chain::{OneLine, QuotedName};
+use docwharf_base::model::units::show_size;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::diff::{FileChange, FileChanges, VersionDiff, compare_versions};
+use docwharf_site::index::ImageIndex;
 
 use super::{Context, Failure, print};
 
@@ -152,7 +152,7 @@ fn as_text(from: VersionId, to: VersionId, diff: &VersionDiff, most: usize) -> S
         }
         let _ = writeln!(text, "\n{sort} {kind} ({})", changes.len());
         for change in changes.iter().take(most) {
-            let _ = writeln!(text, "  {}  {}", Name(&change.path), sizes(change));
+            let _ = writeln!(text, "  {}  {}", QuotedName(&change.path), sizes(change));
         }
         if changes.len() > most {
             let _ = writeln!(text, "  … and {} more: --all shows them", changes.len() - most);
@@ -206,7 +206,7 @@ fn path(change: &FileChange) -> String {
 
 /// Formats a path on one line, without quotes around it.
 fn bare(path: &[u8]) -> String {
-    let quoted = Name(path).to_string();
+    let quoted = QuotedName(path).to_string();
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
 }
 

@@ -6,8 +6,8 @@ use std::io::{self, IsTerminal};
 use clap::Args;
 use serde_json::json;
 
-use docwharf_base::runtime;
 use crate::doctor::{Check, Verdict, examine};
+use docwharf_base::runtime;
 
 use super::{Context, Failure, wants_colour};
 
@@ -20,7 +20,7 @@ pub(super) struct Doctor {
 
 impl Doctor {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let runtime = runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(1));
+        let runtime = runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1));
         let runtime = runtime.map_err(Failure::local("cannot start"))?;
         let checks = examine(&context.sources(), self.offline, runtime.handle());
         // A name lookup that is still running must not delay the end of the command.

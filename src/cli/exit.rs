@@ -6,17 +6,17 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use docwharf_agent::api::ask::Ask;
-use docwharf_base::chain::{Chain, words};
 use crate::config::Problem;
 use crate::daemon::DaemonError;
-use docwharf_base::net::trouble::{Cause, Trouble};
-use docwharf_origin::{KeyError, OriginError};
+use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::publish::PublishError;
-use docwharf_site::seal::SealError;
-use docwharf_serve::key_pair::KeyPairError;
 use docwharf_agent::store::StoreError;
 use docwharf_agent::sync::SyncError;
+use docwharf_base::error_chain::{ErrorChain, error_message};
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
+use docwharf_origin::{KeyFileError, OriginError};
+use docwharf_serve::key_pair::KeyPairError;
+use docwharf_site::seal::SealError;
 
 /// The reason why a command ends with another exit code than 0.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Failure {
     /// Returns advice: for the cause if there is any, otherwise for the kind of failure.
     fn next_step(&self) -> String {
         let specific = match self {
-            Failure::Sync(SyncError::Upstream { call, trouble, .. }) => call.hint(trouble),
+            Failure::Sync(SyncError::Upstream { call, trouble, .. }) => call.advice(trouble),
             Failure::Seal(error) => hint(error).to_owned(),
             Failure::Store(error) => hint(error).to_owned(),
             Failure::Sync(error) => hint(error).to_owned(),
@@ -186,8 +186,8 @@ fn seal_code(error: &SealError) -> u8 {
     }
 }
 
-/// Returns the exit code for an unusable certificate or key. That is a mistake in the configuration (2), except for a file
-/// that may not be read, which is a fault of this machine (8).
+/// Returns the exit code for an unusable certificate or key. That is a mistake in the configuration (2), except for a
+/// file that may not be read, which is a fault of this machine (8).
 fn pair_code(error: &KeyPairError) -> u8 {
     match error {
         KeyPairError::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 8,
@@ -211,23 +211,23 @@ fn store_code(error: &StoreError) -> u8 {
 
 fn sync_code(error: &SyncError) -> u8 {
     match error {
-        // Only the project id in the URLs of these two calls is configured: 404 means that it is wrong. A retry cannot help.
+        // Only the project id in the URLs of these two calls is configured. 404 means that it is wrong.
         SyncError::Missing { .. }
         | SyncError::IsFolder { .. }
         | SyncError::Absent(_)
         | SyncError::Client(_)
         | SyncError::Upstream {
-            call: Ask::Preview | Ask::Searches,
-            trouble: Trouble { cause: Cause::Status(404), .. },
+            call: ApiCall::Preview | ApiCall::Searches,
+            trouble: RequestError { cause: RequestErrorCause::Status(404), .. },
             ..
         } => 2,
         SyncError::Changing { source, .. } => sync_code(source),
         SyncError::Upstream { trouble, .. } => trouble_code(trouble),
         SyncError::Download { signed, trouble, renewable, .. } => match trouble.cause {
-            Cause::Disk => 8,
-            Cause::TooLarge => 5,
+            RequestErrorCause::Disk => 8,
+            RequestErrorCause::TooLarge => 5,
             // A refused signed link has expired; a refused plain link means that access is denied.
-            Cause::Status(401 | 403) if !*renewable && !*signed && trouble.code().is_none() => 3,
+            RequestErrorCause::Status(401 | 403) if !*renewable && !*signed && trouble.code().is_none() => 3,
             _ => 4,
         },
         SyncError::JobFailed { .. } => 6,
@@ -242,14 +242,14 @@ fn sync_code(error: &SyncError) -> u8 {
 
 fn origin_code(error: &OriginError) -> u8 {
     match error {
-        OriginError::Key(KeyError::NoKey { .. }) => 2,
-        OriginError::Site { source, .. } | OriginError::Key(KeyError::Read { source, .. })
+        OriginError::Key(KeyFileError::Invalid { .. }) => 2,
+        OriginError::Site { source, .. } | OriginError::Key(KeyFileError::Read { source, .. })
             if source.kind() == io::ErrorKind::NotFound =>
         {
             2
         }
         OriginError::Site { .. }
-        | OriginError::Key(KeyError::Read { .. })
+        | OriginError::Key(KeyFileError::Read { .. })
         | OriginError::Database(_)
         | OriginError::Previews(_)
         | OriginError::Locked(_)
@@ -259,14 +259,14 @@ fn origin_code(error: &OriginError) -> u8 {
 
 /// Returns the exit code and the message that the daemon sends over its control socket when a command fails.
 pub(super) fn describe(error: &SyncError) -> (u8, String) {
-    (sync_code(error), format!("{}{}", Chain(error), hint(error)))
+    (sync_code(error), format!("{}{}", ErrorChain(error), hint(error)))
 }
 
 /// Returns the exit code for a failed API call.
-fn trouble_code(trouble: &Trouble) -> u8 {
+fn trouble_code(trouble: &RequestError) -> u8 {
     match trouble.cause {
-        Cause::Status(400 | 422) => 2,
-        Cause::Status(401..=403) => 3,
+        RequestErrorCause::Status(400 | 422) => 2,
+        RequestErrorCause::Status(401..=403) => 3,
         _ => 4,
     }
 }
@@ -302,7 +302,7 @@ fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
 
 /// Writes the chain of errors on one line, and the advice behind it.
 fn line(f: &mut fmt::Formatter<'_>, error: &(dyn std::error::Error + 'static)) -> fmt::Result {
-    write!(f, "docwharf: {}{}", Chain(error), hint(error))
+    write!(f, "docwharf: {}{}", ErrorChain(error), hint(error))
 }
 
 impl fmt::Display for Failure {
@@ -318,12 +318,12 @@ impl fmt::Display for Failure {
             | Failure::GoesRound(what)
             | Failure::Preview(what)
             | Failure::Remote { message: what, .. } => {
-                write!(f, "docwharf: {}", docwharf_base::chain::OneLine(what))
+                write!(f, "docwharf: {}", docwharf_base::error_chain::OneLine(what))
             }
             Failure::Config(problems) => {
                 for (i, problem) in problems.iter().enumerate() {
                     let end = if i + 1 < problems.len() { "\n" } else { "" };
-                    write!(f, "docwharf: {}{end}", docwharf_base::chain::OneLine(&problem.to_string()))?;
+                    write!(f, "docwharf: {}{end}", docwharf_base::error_chain::OneLine(&problem.to_string()))?;
                 }
                 Ok(())
             }
@@ -334,20 +334,20 @@ impl fmt::Display for Failure {
             Failure::Origin(error) => line(f, error),
             Failure::Publish(error) => line(f, error),
             Failure::NotActive(why) => {
-                write!(f, "docwharf: sealed, but not activated: {}", docwharf_base::chain::OneLine(why))
+                write!(f, "docwharf: sealed, but not activated: {}", docwharf_base::error_chain::OneLine(why))
             }
             Failure::Local { doing, source } => {
                 write!(
                     f,
                     "docwharf: {}{}",
-                    docwharf_base::chain::OneLine(&format!("{doing}: {}", words(source))),
+                    docwharf_base::error_chain::OneLine(&format!("{doing}: {}", error_message(source))),
                     hint(source)
                 )
             }
             Failure::Found => Ok(()),
             Failure::Signal(_) => f.write_str("docwharf: interrupted"),
             Failure::Output(error) => {
-                write!(f, "docwharf: cannot write to standard output: {}{}", words(error), hint(error))
+                write!(f, "docwharf: cannot write to standard output: {}{}", error_message(error), hint(error))
             }
         }
     }
@@ -400,13 +400,13 @@ mod tests {
     use http::HeaderMap;
 
     use super::*;
-    use docwharf_base::secret::Scrubber;
-    use docwharf_site::bundle::refusal::{BundleFault, BundleRefusal};
     use crate::config::Place;
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionId;
     use docwharf_base::net::client::ClientError;
-    use docwharf_origin::db::DatabaseError;
+    use docwharf_base::secret::Scrubber;
+    use docwharf_origin::database::DatabaseError;
+    use docwharf_site::bundle::refusal::{BundleFault, BundleRefusal};
 
     fn path() -> PathBuf {
         PathBuf::from("/x")
@@ -424,8 +424,8 @@ mod tests {
         SealError::Read { path: path(), source: io(kind) }
     }
 
-    fn upstream(call: Ask, cause: Cause) -> SyncError {
-        SyncError::Upstream { doing: "ask".to_owned(), call, trouble: Trouble::new(cause, "x") }
+    fn upstream(call: ApiCall, cause: RequestErrorCause) -> SyncError {
+        SyncError::Upstream { doing: "ask".to_owned(), call, trouble: RequestError::new(cause, "x") }
     }
 
     fn bind(port: u16, kind: io::ErrorKind) -> DaemonError {
@@ -499,7 +499,7 @@ mod tests {
             (2, SyncError::IsFolder { path: path() }),
             (2, SyncError::Absent(text())),
             (2, SyncError::Client(ClientError::Read { path: path(), source: io(NotFound) })),
-            (4, SyncError::JobVanished { id: text(), trouble: Trouble::new(Cause::Status(404), "x") }),
+            (4, SyncError::JobVanished { id: text(), trouble: RequestError::new(RequestErrorCause::Status(404), "x") }),
             (4, SyncError::JobTimeout { id: text(), after, state: text(), still: after }),
             (5, SyncError::WrongDigest { name: text(), found: id.0, demanded: id.0 }),
             (5, SyncError::StillRefused(text())),
@@ -523,31 +523,31 @@ mod tests {
     #[test]
     fn what_the_api_answers_says_whose_mistake_it_is() {
         let causes = [
-            (Cause::Status(400), 2),
-            (Cause::Status(422), 2),
-            (Cause::Status(401), 3),
-            (Cause::Status(402), 3),
-            (Cause::Status(403), 3),
-            (Cause::Status(405), 4),
-            (Cause::Status(409), 4),
-            (Cause::Status(429), 4),
-            (Cause::Status(500), 4),
-            (Cause::NotSent, 4),
-            (Cause::Tls, 4),
-            (Cause::Lost, 4),
-            (Cause::Unreadable, 4),
-            (Cause::Redirected, 4),
+            (RequestErrorCause::Status(400), 2),
+            (RequestErrorCause::Status(422), 2),
+            (RequestErrorCause::Status(401), 3),
+            (RequestErrorCause::Status(402), 3),
+            (RequestErrorCause::Status(403), 3),
+            (RequestErrorCause::Status(405), 4),
+            (RequestErrorCause::Status(409), 4),
+            (RequestErrorCause::Status(429), 4),
+            (RequestErrorCause::Status(500), 4),
+            (RequestErrorCause::NotConnected, 4),
+            (RequestErrorCause::Tls, 4),
+            (RequestErrorCause::NoResponse, 4),
+            (RequestErrorCause::Unreadable, 4),
+            (RequestErrorCause::RefusedRedirect, 4),
         ];
         // 404 means a wrong project id for the calls whose URL contains nothing else that is configured.
         for (call, absent) in [
-            (Ask::Start, 4),
-            (Ask::Poll, 4),
-            (Ask::Link, 4),
-            (Ask::Deployment, 4),
-            (Ask::Preview, 2),
-            (Ask::Searches, 2),
+            (ApiCall::Start, 4),
+            (ApiCall::Poll, 4),
+            (ApiCall::Link, 4),
+            (ApiCall::Deployment, 4),
+            (ApiCall::Preview, 2),
+            (ApiCall::Searches, 2),
         ] {
-            for (cause, code) in causes.into_iter().chain([(Cause::Status(404), absent)]) {
+            for (cause, code) in causes.into_iter().chain([(RequestErrorCause::Status(404), absent)]) {
                 assert_eq!(sync_code(&upstream(call, cause)), code, "{call:?} {cause:?}");
             }
         }
@@ -555,24 +555,24 @@ mod tests {
 
     #[test]
     fn a_link_that_is_refused_has_run_out_unless_it_is_plain_and_nobody_renews_it() {
-        let plain = |cause| Trouble::new(cause, "x");
+        let plain = |cause| RequestError::new(cause, "x");
         let storage = |status| {
             let body = b"<Error><Code>AccessDenied</Code></Error>";
-            Trouble::from_answer(status, &HeaderMap::new(), body, &Scrubber::default())
+            RequestError::from_answer(status, &HeaderMap::new(), body, &Scrubber::default())
         };
         for (trouble, signed, renewable, code) in [
-            (plain(Cause::Status(401)), false, false, 3),
-            (plain(Cause::Status(403)), false, false, 3),
-            (plain(Cause::Status(403)), true, false, 4),
-            (plain(Cause::Status(403)), false, true, 4),
-            (plain(Cause::Status(401)), true, true, 4),
+            (plain(RequestErrorCause::Status(401)), false, false, 3),
+            (plain(RequestErrorCause::Status(403)), false, false, 3),
+            (plain(RequestErrorCause::Status(403)), true, false, 4),
+            (plain(RequestErrorCause::Status(403)), false, true, 4),
+            (plain(RequestErrorCause::Status(401)), true, true, 4),
             (storage(403), false, false, 4),
-            (plain(Cause::Status(402)), false, false, 4),
-            (plain(Cause::Status(404)), false, false, 4),
-            (plain(Cause::Status(500)), false, false, 4),
-            (plain(Cause::Lost), false, false, 4),
-            (plain(Cause::TooLarge), true, true, 5),
-            (plain(Cause::Disk), true, true, 8),
+            (plain(RequestErrorCause::Status(402)), false, false, 4),
+            (plain(RequestErrorCause::Status(404)), false, false, 4),
+            (plain(RequestErrorCause::Status(500)), false, false, 4),
+            (plain(RequestErrorCause::NoResponse), false, false, 4),
+            (plain(RequestErrorCause::TooLarge), true, true, 5),
+            (plain(RequestErrorCause::Disk), true, true, 8),
         ] {
             let what = format!("{trouble:?}, signed: {signed}, renewable: {renewable}");
             let error = SyncError::Download { link: "x".to_owned(), signed, trouble, renewable };
@@ -588,7 +588,7 @@ mod tests {
             path: path(),
             source: io(kind),
         };
-        let key = |kind| OriginError::Key(KeyError::Read { path: path(), source: io(kind) });
+        let key = |kind| OriginError::Key(KeyFileError::Read { path: path(), source: io(kind) });
         ends(vec![
             (1, DaemonError::Died(io(NotFound)).into()),
             (2, DaemonError::NothingToServe { store: path() }.into()),
@@ -597,7 +597,7 @@ mod tests {
             (2, pair(NotFound).into()),
             (8, pair(PermissionDenied).into()),
             (2, DaemonError::Tls(KeyPairError::NoKey { path: path() }).into()),
-            (3, DaemonError::FirstSync(upstream(Ask::Start, Cause::Status(401))).into()),
+            (3, DaemonError::FirstSync(upstream(ApiCall::Start, RequestErrorCause::Status(401))).into()),
             (8, DaemonError::Store(StoreError::Locked { path: path() }).into()),
             (8, bind(8080, AddrInUse).into()),
             (8, DaemonError::Passed { descriptor: 3, name: String::new(), source: io(NotFound) }.into()),
@@ -608,7 +608,7 @@ mod tests {
             (8, site(PermissionDenied).into()),
             (2, key(NotFound).into()),
             (8, key(PermissionDenied).into()),
-            (2, OriginError::Key(KeyError::NoKey { path: path(), why: "it is empty" }).into()),
+            (2, OriginError::Key(KeyFileError::Invalid { path: path(), why: "it is empty" }).into()),
             (8, OriginError::Database(DatabaseError::Closed).into()),
             (8, OriginError::Locked(path()).into()),
             (8, OriginError::System { doing: "start", source: io(NotFound) }.into()),
@@ -646,7 +646,7 @@ mod tests {
         let unreadable = Problem { place: Place::Missing, what: "cannot read x: no such file".to_owned() };
         let absent = SealError::Read { path: path(), source: io(NotFound) };
         let cases: [(Failure, &str); 17] = [
-            (upstream(Ask::Preview, Cause::Status(400)).into(), "check the branch and api.projectId"),
+            (upstream(ApiCall::Preview, RequestErrorCause::Status(400)).into(), "check the branch and api.projectId"),
             (Failure::Local { doing: text(), source: io(StorageFull) }, "free some space and try again"),
             (Failure::Output(io(PermissionDenied)), "check owner and mode"),
             (bind(8080, AddrInUse).into(), "choose another port"),

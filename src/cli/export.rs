@@ -6,22 +6,22 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use docwharf_agent::api::ask::Ask;
-use docwharf_agent::api::export::{self, Step};
-use docwharf_agent::api::wire::{Job, Link};
-use docwharf_base::backoff;
-use docwharf_base::chain::OneLine;
-use docwharf_base::directory::Directory;
 use crate::config::checked::Config;
-use docwharf_agent::fetch::{Coming, Download, Fetched};
-use docwharf_base::model::units::show_size;
-use docwharf_base::model::version::VersionLabel;
-use docwharf_base::net::retry::{Attempts, Call};
-use docwharf_base::net::trouble::{Cause, Trouble};
+use docwharf_agent::api::calls::ApiCall;
+use docwharf_agent::api::export::{self, ExportStep};
+use docwharf_agent::api::responses::{ExportJob, PresignedLink};
+use docwharf_agent::fetch::{Download, DownloadResult, ExpectedBundle};
 use docwharf_agent::store::space::free_bytes;
 use docwharf_agent::sync::SyncError;
-use docwharf_agent::sync::system::SyncContext;
 use docwharf_agent::sync::error::{MAX_LINKS, is_dead_link};
+use docwharf_agent::sync::system::SyncContext;
+use docwharf_base::backoff;
+use docwharf_base::directory::Directory;
+use docwharf_base::error_chain::OneLine;
+use docwharf_base::model::units::show_size;
+use docwharf_base::model::version::VersionLabel;
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
+use docwharf_base::net::retry::{CallAttempts, CallKind};
 
 use super::attend::attended;
 use super::caller::Caller;
@@ -107,8 +107,8 @@ impl Status {
         let job = attended(context, move |means| Jobs::new(&config, means)?.status(&id, wait))??;
         let line = format!("{}  {}\n", OneLine(&self.job), OneLine(&job.line()));
         context.result(&json!({ "schemaVersion": 1, "jobId": self.job, "job": job }), &line)?;
-        match export::next(&job) {
-            Step::GiveUp(reason) => {
+        match export::next_step(&job) {
+            ExportStep::GiveUp(reason) => {
                 let reason = OneLine(&reason).to_string();
                 Err(SyncError::JobFailed { id: OneLine(&self.job).to_string(), reason }.into())
             }
@@ -136,20 +136,20 @@ impl<'a> Jobs<'a> {
 
     fn start(&self, version: Option<&VersionLabel>) -> Result<String, Failure> {
         let doing = format!("start the export of {}", self.0.source.domain);
-        self.0.persist(Ask::Start, &doing, || {
-            self.0.means.wait_for(self.0.api.start(&self.0.source.domain, version.map(VersionLabel::as_str)))
+        self.0.persist(ApiCall::Start, &doing, || {
+            self.0.means.wait_for(self.0.api.start_export(&self.0.source.domain, version.map(VersionLabel::as_str)))
         })
     }
 
-    fn status(&self, id: &str, wait: bool) -> Result<Job, Failure> {
+    fn status(&self, id: &str, wait: bool) -> Result<ExportJob, Failure> {
         let network = &self.0.config.intent.network;
         let doing = format!("read the state of the export job {}", OneLine(id));
         let began = std::time::Instant::now();
         for polls in 1.. {
-            let job = self.0.persist(Ask::Poll, &doing, || self.0.means.wait_for(self.0.api.job(id)))?;
+            let job = self.0.persist(ApiCall::Poll, &doing, || self.0.means.wait_for(self.0.api.poll_export(id)))?;
             self.0.means.doing.set_percent(job.progress);
             self.0.means.doing.tell(&OneLine(&job.line()).to_string());
-            if !wait || export::next(&job) != Step::Poll {
+            if !wait || export::next_step(&job) != ExportStep::Poll {
                 return Ok(job);
             }
             if began.elapsed() >= self.0.config.intent.job_timeout {
@@ -161,18 +161,18 @@ impl<'a> Jobs<'a> {
                 }
                 .into());
             }
-            self.0.pause(export::pause(polls, network.poll_first, network.poll_most))?;
+            self.0.pause(export::poll_pause(polls, network.first_poll_pause, network.max_poll_pause))?;
         }
         Err(Failure::Changed("polled for ever".to_owned()))
     }
 
-    fn link(&self, id: &str) -> Result<Link, Failure> {
+    fn link(&self, id: &str) -> Result<PresignedLink, Failure> {
         let doing = format!("get a link to the bundle of the export job {}", OneLine(id));
-        self.0.persist(Ask::Link, &doing, || self.0.means.wait_for(self.0.api.link(id)))
+        self.0.persist(ApiCall::Link, &doing, || self.0.means.wait_for(self.0.api.request_link(id)))
     }
 
-    /// Downloads into a folder beside the target and renames: the target exists complete or not at all. Returns its path
-    /// and its bytes.
+    /// Downloads into a folder beside the target and renames: the target exists complete or not at all.
+    /// Returns its path and its size in bytes.
     fn download(&self, id: &str, output: Option<&Path>) -> Result<(PathBuf, u64), Failure> {
         let mut link = self.link(id)?;
         let target = match output {
@@ -195,46 +195,46 @@ impl<'a> Jobs<'a> {
         let progress = std::sync::Arc::clone(&self.0.means.doing.fetching);
         let limit = self.0.config.intent.effort.limits.archive;
         let mut download = Download::new(self.0.http.clone(), network, progress, &downloads, id, limit, Vec::new());
-        let room = |coming: &Coming<'_>| match free_bytes(space.path()) {
-            Ok(Some(free)) if free < coming.more => {
+        let room = |coming: &ExpectedBundle<'_>| match free_bytes(space.path()) {
+            Ok(Some(free)) if free < coming.remaining => {
                 let what = format!(
                     "no space in {}: {} needed, {} free",
                     parent.display(),
-                    show_size(coming.more),
+                    show_size(coming.remaining),
                     show_size(free)
                 );
-                Err(Trouble::new(Cause::Disk, what))
+                Err(RequestError::new(RequestErrorCause::Disk, what))
             }
             // If the free space is unknown, only writing shows whether it is enough.
             _ => Ok(()),
         };
-        let mut attempts = Attempts::default();
+        let mut attempts = CallAttempts::default();
         let mut links = 1;
         loop {
             self.0.means.doing.tell(&format!("downloading {}", link.url));
             let trouble = match self.0.means.wait_for(download.attempt(&link.url, &room))? {
-                Ok(Fetched::Whole(arrived)) => {
+                Ok(DownloadResult::Received(arrived)) => {
                     let write = |error| Failure::local(format!("cannot write {}", target.display()))(error);
                     let bytes = std::fs::metadata(&arrived.path).map_err(write)?.len();
                     std::fs::rename(&arrived.path, &target).map_err(write)?;
                     return Ok((target, bytes));
                 }
-                Ok(Fetched::Unchanged(_)) => return Err(Failure::Changed("the server sent nothing".to_owned())),
+                Ok(DownloadResult::Unchanged(_)) => return Err(Failure::Changed("the server sent nothing".to_owned())),
                 Err(trouble) => trouble,
             };
-            if download.has_moved() {
+            if download.has_progressed() {
                 attempts.reset();
                 links = 1;
             }
             if is_dead_link(&trouble) && links < MAX_LINKS {
                 if links > 1 {
-                    self.0.pause(backoff::step(links - 1, backoff::random()))?;
+                    self.0.pause(backoff::pause_after_attempt(links - 1, backoff::random_fraction()))?;
                 }
                 links += 1;
                 link = self.link(id)?;
                 continue;
             }
-            match attempts.next(Call::Read, &trouble, backoff::random()) {
+            match attempts.next_pause(CallKind::Read, &trouble, backoff::random_fraction()) {
                 Some(pause) => self.0.pause(pause)?,
                 None => {
                     return Err(SyncError::Download {
@@ -251,7 +251,7 @@ impl<'a> Jobs<'a> {
 }
 
 /// Returns the last segment of the link's path if that is a plain file name, otherwise `bundle`.
-fn file_name(link: &Link) -> String {
+fn file_name(link: &PresignedLink) -> String {
     let last = link.url.expose().path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     if !last.is_empty() && !last.starts_with('.') && last.len() < 128 && last.bytes().all(plain) {

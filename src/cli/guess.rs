@@ -1,5 +1,5 @@
-//! Suggestions for unknown commands, for example for the names that other programs use. A command that changes the served
-//! site is never suggested only because its name is similar: `docwharf validate` must not lead to `activate`.
+//! Suggestions for unknown commands, for example for the names that other programs use. A command that changes the
+//! served site is never suggested only because its name is similar: `docwharf validate` must not lead to `activate`.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -27,8 +27,8 @@ const MEANT: &[(&str, &str)] = &[
 /// Commands that change which version is active, or which versions are kept. `run` does so by its first sync.
 const CHANGING: &[&str] = &["activate", "gc", "hold", "import", "release", "rollback", "run", "sync"];
 
-/// Returns the message for an unknown command, with a suggestion; `None` if the error is another one or does not contain
-/// the command's name.
+/// Returns the message for an unknown command, with a suggestion; `None` if the error is another one or does not
+/// contain the command's name.
 pub(super) fn unknown_command(mistake: &clap::Error) -> Option<String> {
     if mistake.kind() != ErrorKind::InvalidSubcommand {
         return None;
@@ -54,8 +54,8 @@ pub(super) fn unknown_command(mistake: &clap::Error) -> Option<String> {
 /// The name of the program, with which usage lines begin.
 const PROGRAM: &str = "docwharf";
 
-/// Returns the command whose subcommand is unknown: `docwharf origin key` for `docwharf origin key revke`. The usage line
-/// of the error names it before its first placeholder.
+/// Returns the command whose subcommand is unknown: `docwharf origin key` for `docwharf origin key revke`. The usage
+/// line of the error names it before its first placeholder.
 fn command_above(mistake: &clap::Error) -> String {
     let Some(ContextValue::StyledStr(usage)) = mistake.get(ContextKind::Usage) else { return PROGRAM.to_owned() };
     let usage = usage.to_string();

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use clap::Args;
 
 use crate::admin::wire::{self, Told, Verb};
+use docwharf_agent::sync::activation::{ImportRequest, import};
+use docwharf_agent::sync::system::SyncContext;
 use docwharf_base::backoff;
 use docwharf_base::directory::Directory;
-use docwharf_base::regular;
 use docwharf_base::model::version::VersionLabel;
+use docwharf_base::regular_file;
 use docwharf_site::seal::pack::pack;
-use docwharf_site::seal::{SealOptions, SealError};
-use docwharf_agent::sync::system::SyncContext;
-use docwharf_agent::sync::activation::{ImportRequest, import};
+use docwharf_site::seal::{SealError, SealOptions};
 
 use super::attend::attended;
 use super::order::{Hand, hand, order, tell};
@@ -51,8 +51,14 @@ impl Import {
                 means.doing.tell("verifying the bundle");
                 let meter = &means.doing.sealing;
                 let (path, who) = (self.path.as_path(), who());
-                let handed =
-                    ImportRequest { path, file: None, source: &source, label: label.as_ref(), who: &who, force: self.force };
+                let handed = ImportRequest {
+                    path,
+                    file: None,
+                    source: &source,
+                    label: label.as_ref(),
+                    who: &who,
+                    force: self.force,
+                };
                 let report = import(&writer, &|| intent.clone(), handed, meter)?;
                 Ok((Told::of(&report), published(&sources, &writer), true))
             }
@@ -86,8 +92,7 @@ impl Import {
 struct Deposit {
     /// The path that is sent to the daemon.
     path: PathBuf,
-    /// The folder, held open and never opened through a link: its owner may be another user than this process, which may
-    /// be root.
+    /// The folder, held open and never opened through a link: another user may own it, and this process may be root.
     staging: Directory,
     name: String,
 }
@@ -97,7 +102,7 @@ impl Deposit {
         let staging = store.join("staging");
         let opened = Directory::open_unlinked(&staging);
         let opened = opened.map_err(Failure::local(format!("cannot open {}", staging.display())))?;
-        let random = backoff::random().to_bits();
+        let random = backoff::random_fraction().to_bits();
         let name = format!("import-{}-{random:x}.tar", std::process::id());
         Ok(Deposit { path: staging.join(&name), staging: opened, name })
     }
@@ -113,7 +118,7 @@ impl Deposit {
             return Ok(());
         }
         means.doing.tell("handing the bundle to the daemon");
-        let mut from = regular::open(from).map_err(unread)?;
+        let mut from = regular_file::open(from).map_err(unread)?;
         let mut to = self.staging.create_file(&self.name, 0o600).map_err(Failure::local(doing()))?;
         std::io::copy(&mut from, &mut to).map_err(Failure::local(doing()))?;
         // The daemon may run as any user.

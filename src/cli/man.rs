@@ -136,7 +136,7 @@ fn page(command: &Command, above: Option<&str>) -> io::Result<String> {
 /// The definition that the library writes before each section; a page needs it once.
 const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
-/// Sets names in backticks in bold type, and removes blank lines, which are requests' work in roff.
+/// Sets names in backticks in bold type, and removes blank lines: roff separates paragraphs by requests.
 fn marked(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n').filter(|line| *line != "\n") {

@@ -1,5 +1,6 @@
-//! The command line: parses the arguments, runs the command, prints its result and returns its failure. One file per
-//! command.
+//! The command line: parses the arguments, runs the command, prints its result and returns its failure.
+//!
+//! Each command has a file of its own.
 
 mod analytics;
 mod attend;
@@ -47,15 +48,15 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use docwharf_base::accounts::readable_name;
-use docwharf_base::chain::OneLine;
-use docwharf_base::secret::guard_panics;
 use crate::config::checked::{Config, Sources};
 use crate::config::unit::ServiceUnit;
+use docwharf_base::accounts::resolve_uid_name;
+use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::limits::BundleLimits;
-use docwharf_site::seal::SealOptions;
+use docwharf_base::secret::install_panic_hook;
 use docwharf_site::lookup::Addresses;
 use docwharf_site::mapping::limit_freed_memory;
+use docwharf_site::seal::SealOptions;
 
 pub use exit::Failure;
 
@@ -223,7 +224,7 @@ fn wants_colour(on_terminal: bool) -> bool {
 
 /// Runs the command line `arguments`, program name first.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
-    guard_panics();
+    install_panic_hook();
     limit_freed_memory();
     let arguments: Vec<OsString> = arguments.collect();
     JSON.store(arguments.iter().take_while(|&word| word != "--").any(|word| word == "--json"), Ordering::Relaxed);
@@ -303,10 +304,10 @@ impl Context {
         let filter = tracing_subscriber::EnvFilter::try_new(&directives)
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("docwharf={level}")));
         let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false).with_ansi(false);
-        // Libraries log URLs and header fields, which may contain secrets, at trace level: only our own lines are shown.
+        // Libraries log URLs and header fields, which may contain secrets. Only our own lines are shown.
         let ours = filter_fn(|metadata| metadata.target().starts_with("docwharf"));
         let subscriber = tracing_subscriber::registry().with(filter);
-        // The journal adds its own timestamps. `try_init` fails if this process has a subscriber already; that one stays.
+        // The journal adds its own timestamps. If this process has a subscriber already, `try_init` fails and it stays.
         let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
             subscriber.with(lines.without_time().with_filter(ours)).try_init()
         } else {
@@ -318,7 +319,7 @@ impl Context {
         Sources { flag: self.global.config.clone(), uses_unit: !self.is_service, ..Sources::default() }
     }
 
-    /// Returns the command that starts the daemon for this configuration; it names the systemd unit if that is installed.
+    /// Returns the command that starts the daemon for this configuration, by its systemd unit if that is installed.
     fn how_to_serve(&self) -> String {
         let (file, is_named) = self.sources().file();
         match ServiceUnit::for_configuration(&file) {
@@ -435,6 +436,6 @@ fn print(text: &str) -> Result<(), Failure> {
 /// Returns the name of the user who gives the command, for receipts and history.
 fn who() -> String {
     let name = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).or_else(|_| std::env::var("LOGNAME"));
-    let nameless = || readable_name(&format!("uid {}", rustix::process::getuid().as_raw()));
+    let nameless = || resolve_uid_name(&format!("uid {}", rustix::process::getuid().as_raw()));
     name.ok().filter(|name| !name.is_empty()).unwrap_or_else(nameless)
 }

@@ -37,7 +37,7 @@ pub(super) struct Gc {
     dry_run: bool,
 }
 
-/// Runs a command that needs nothing of the configuration but the store's path, so that it works despite mistakes in it.
+/// Runs a command that needs only the store's path, so that it works despite mistakes in the configuration.
 fn decided(context: &Context, verb: Verb) -> Result<(), Failure> {
     let intent = SyncIntent { effort: context.effort(), ..SyncIntent::default() };
     Wanted { verb, store: context.store()?, intent }.at_once(context)
@@ -51,10 +51,11 @@ fn configured(context: &Context, verb: Verb) -> Result<(), Failure> {
 
 impl Activate {
     pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        // Whether the version is held depends on the configured activation. A configuration with mistakes counts as none.
+        // The configured activation decides whether the version is held. With mistakes in it, the default does.
         let store = context.store()?;
         let effort = context.effort();
-        let intent = context.config().map_or_else(|_| SyncIntent { effort, ..SyncIntent::default() }, |config| config.intent);
+        let intent =
+            context.config().map_or_else(|_| SyncIntent { effort, ..SyncIntent::default() }, |config| config.intent);
         Wanted { verb: Verb::Activate { name: self.name }, store, intent }.at_once(context)
     }
 }

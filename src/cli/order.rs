@@ -1,4 +1,4 @@
-//! Runs commands that write to a store: in this process if no other has the store open, otherwise by the daemon that has.
+//! Runs commands that write to a store: in this process, or by the daemon that has the store open.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use crate::admin::client::Daemon;
 use crate::admin::status::Status;
 use crate::admin::verbs::perform;
 use crate::admin::wire::{Order, Reply, Told, Verb};
-use docwharf_base::chain::OneLine;
-use docwharf_base::runtime;
 use docwharf_agent::store::StoreError;
 use docwharf_agent::store::writer::StoreWriter;
-use docwharf_agent::sync::system::{SyncProgress, SyncContext};
-use docwharf_agent::sync::{SyncIntent, SyncError};
+use docwharf_agent::sync::system::{SyncContext, SyncProgress};
+use docwharf_agent::sync::{SyncError, SyncIntent};
+use docwharf_base::error_chain::OneLine;
+use docwharf_base::runtime;
 
 use super::attend::attended;
 use super::publish::published;
@@ -37,7 +37,7 @@ pub(super) enum Hand {
 
 /// Waits for the response of a daemon.
 pub(super) fn ask<T>(answer: impl Future<Output = T>) -> Result<T, Failure> {
-    let runtime = runtime::build(&mut tokio::runtime::Builder::new_current_thread());
+    let runtime = runtime::build_runtime(&mut tokio::runtime::Builder::new_current_thread());
     Ok(runtime.map_err(Failure::local("cannot start"))?.block_on(answer))
 }
 

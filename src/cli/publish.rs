@@ -1,23 +1,23 @@
 //! Publishes the version that a command without a daemon has activated, as the daemon would do.
 //!
-//! Root does not publish into another user's folder: the daemon could neither replace nor remove what root creates there.
+//! Root does not publish into another user's folder, because the daemon could not replace or remove what root creates.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::process::geteuid;
 
-use docwharf_base::chain::OneLine;
 use crate::config::checked::Sources;
-use docwharf_base::model::limits::BundleLimits;
-use docwharf_agent::publish::{Care, bring_up_to_date};
-use docwharf_site::seal::SealOptions;
+use docwharf_agent::publish::{PublishCheck, publish_version};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::open;
+use docwharf_base::error_chain::OneLine;
+use docwharf_base::model::limits::BundleLimits;
+use docwharf_site::seal::SealOptions;
 
 use super::Failure;
 
-/// Publishes the active version if `publish.directory` is set. Mistakes elsewhere in the configuration do not matter here.
+/// Publishes the active version if `publish.directory` is set, whatever mistakes the rest of the configuration has.
 pub(super) fn published(sources: &Sources, writer: &StoreWriter) -> Result<(), Failure> {
     let Some(settings) = sources.publish(writer.store().root()) else { return Ok(()) };
     let Some(active) = writer.store().record()?.active else { return Ok(()) };
@@ -29,9 +29,10 @@ pub(super) fn published(sources: &Sources, writer: &StoreWriter) -> Result<(), F
         );
         return Ok(());
     }
-    let effort = sources.load().map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.intent.effort);
+    let effort =
+        sources.load().map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.intent.effort);
     let version = open::open_suspect(writer, active, &effort)?;
-    bring_up_to_date(&settings, &version, Care::Look)?;
+    publish_version(&settings, &version, PublishCheck::CheckFiles)?;
     Ok(())
 }
 

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use docwharf_base::chain::Chain;
-use docwharf_base::codec::content_coding::ContentCoding;
 use crate::daemon;
+use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 
 use super::Failure;
@@ -32,7 +32,7 @@ impl Recode {
         let Recode { coding, id, index, parent } = self;
         daemon::make(&daemon::Order { coding, id, index }, parent).map_err(|error| {
             let message =
-                format!("cannot make the {} form of version {}: {}", coding.token(), id.short(), Chain(&error));
+                format!("cannot make the {} form of version {}: {}", coding.token(), id.short(), ErrorChain(&error));
             Failure::Remote { code: 8, message }
         })
     }

@@ -6,15 +6,15 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use docwharf_base::chain::OneLine;
-use docwharf_base::model::units::count_noun;
-use docwharf_site::seal::SealOptions;
-use docwharf_site::lookup::{Addresses, SiteFiles};
-use docwharf_site::rules::rule_check::{RuleCheckReport, RuleProblem, RuleProblemKind, check_rules};
-use docwharf_site::rules::route::RouteSettings;
-use docwharf_site::sealed_version::SealedVersion;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::open;
+use docwharf_base::error_chain::OneLine;
+use docwharf_base::model::units::count_noun;
+use docwharf_site::lookup::{Addresses, SiteFiles};
+use docwharf_site::rules::route::RouteSettings;
+use docwharf_site::rules::rule_check::{RuleCheckReport, RuleProblem, RuleProblemKind, check_rules};
+use docwharf_site::seal::SealOptions;
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::diff::named;
 use super::serve::sealed;
@@ -75,7 +75,8 @@ fn as_text(rules: usize, checked: &RuleCheckReport) -> String {
     let mut text = String::new();
     for finding in findings {
         let RuleProblem { place, kind, source, destination, what } = finding;
-        let rule = if *kind == RuleProblemKind::Invalid { String::new() } else { format!(" {source} → {destination}:") };
+        let rule =
+            if *kind == RuleProblemKind::Invalid { String::new() } else { format!(" {source} → {destination}:") };
         let _ = writeln!(text, "{}", OneLine(&format!("{place}: {}:{rule} {what}", kind.name())));
     }
     if *unchecked > 0 {

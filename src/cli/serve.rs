@@ -1,5 +1,5 @@
-//! `docwharf serve PATH`: serves one archive or folder without a store. Of a named configuration it uses the limits, the
-//! rules, the memory for serving, the access rules and the access log.
+//! `docwharf serve PATH`: serves one archive or folder without a store. Of a named configuration it uses the limits,
+//! the rules, the memory for serving, the access rules and the access log.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
-use docwharf_site::bundle::folder::FolderReader;
 use crate::config::access::exposed;
 use crate::config::checked::DEFAULT_LISTEN;
 use crate::config::protection::{CSP_SIZE, parse_csp, protection};
@@ -15,11 +14,12 @@ use crate::config::values::{parse_base_path, parse_listen, parse_slashes};
 use crate::daemon::{self, protect_alone};
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::{count_noun, show_size, unix_seconds};
-use docwharf_site::seal::{self, SealOptions, SealProgress, SealedBundle, ImageSpace};
 use docwharf_serve::key_pair::KeyPairFiles;
-use docwharf_serve::{SiteSettings, Site};
+use docwharf_serve::{Site, SiteSettings};
+use docwharf_site::bundle::folder::FolderReader;
 use docwharf_site::index::ImageIndex;
 use docwharf_site::mapping;
+use docwharf_site::seal::{self, ImageSpace, SealOptions, SealProgress, SealedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::{Context, Failure, progress};
@@ -78,7 +78,8 @@ impl Serve {
         let limits = config.as_ref().map_or_else(BundleLimits::default, |config| config.intent.effort.limits);
         let effort = SealOptions::new(limits);
         let before = Look::at(&self.path);
-        let (version, warnings) = progress::with_meter(context, "verifying", |meter| sealed(&self.path, &effort, meter))?;
+        let (version, warnings) =
+            progress::with_meter(context, "verifying", |meter| sealed(&self.path, &effort, meter))?;
         context.warn(&self.path.display().to_string(), &warnings);
         if let Some(doubts) = version.describe_rule_faults() {
             context.warn(&self.path.display().to_string(), &[doubts]);
@@ -135,8 +136,8 @@ impl Look {
     }
 }
 
-/// Seals a changed bundle again, once it has stayed the same for one interval. If that fails, the error is logged once and
-/// the version before stays.
+/// Seals a changed bundle again, once it has stayed the same for one interval. If that fails, the error is logged once
+/// and the version before stays.
 fn watch(path: &Path, effort: &SealOptions, site: &Site, mut shown: Look) {
     let mut last = Look::at(path);
     loop {
@@ -163,7 +164,11 @@ fn watch(path: &Path, effort: &SealOptions, site: &Site, mut shown: Look) {
     }
 }
 
-pub(super) fn sealed(path: &Path, effort: &SealOptions, meter: &SealProgress) -> Result<(SealedVersion, Vec<String>), Failure> {
+pub(super) fn sealed(
+    path: &Path,
+    effort: &SealOptions,
+    meter: &SealProgress,
+) -> Result<(SealedVersion, Vec<String>), Failure> {
     let sealing = seal::seal(path, &ImageSpace::Unlinked(std::env::temp_dir()), effort, meter)?;
     let SealedBundle { mut proven, image, image_len, .. } = sealing;
     if proven.archive.is_some() {

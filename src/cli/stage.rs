@@ -5,13 +5,13 @@ use std::fmt::Write;
 use clap::Args;
 use serde_json::json;
 
-use docwharf_base::model::version::VersionId;
-use docwharf_site::diff::count_pages;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::record::StoreRecord;
 use docwharf_agent::sync::SyncIntent;
 use docwharf_agent::sync::open;
-use docwharf_agent::sync::waiting::{WaitingVersion, WaitingReason, staged, way_out};
+use docwharf_agent::sync::waiting::{WaitingReason, WaitingVersion, staged, way_out};
+use docwharf_base::model::version::VersionId;
+use docwharf_site::diff::count_pages;
 
 use super::diff::{between, counts, index, one_line, summary};
 use super::order::status_of;
@@ -92,7 +92,12 @@ struct Said {
 
 /// Returns the gate's verdict, if a gate is configured. If the record does not have it, it is computed now; nothing is
 /// written.
-fn verdict(store: &VersionStore, record: &StoreRecord, intent: Option<&SyncIntent>, id: VersionId) -> Result<Option<Said>, Failure> {
+fn verdict(
+    store: &VersionStore,
+    record: &StoreRecord,
+    intent: Option<&SyncIntent>,
+    id: VersionId,
+) -> Result<Option<Said>, Failure> {
     let Some(intent) = intent.filter(|intent| !intent.gate.is_off()) else { return Ok(None) };
     if let Some(known) = record.gate.as_ref().filter(|verdict| intent.gate.covers(verdict, id, record.active)) {
         return Ok(Some(Said { refused: known.refused.clone() }));

@@ -7,11 +7,11 @@ use clap::Args;
 use serde_json::json;
 
 use crate::admin::status;
-use docwharf_base::accounts::readable_name;
-use docwharf_base::chain::OneLine;
-use docwharf_base::model::units::{count_noun, parse_time, show_age, show_size, unix_seconds};
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::history::HistoryEvent;
+use docwharf_base::accounts::resolve_uid_name;
+use docwharf_base::error_chain::OneLine;
+use docwharf_base::model::units::{count_noun, parse_time, show_age, show_size, unix_seconds};
 
 use super::order;
 use super::table::{fit, width};
@@ -125,7 +125,7 @@ fn sheet(status: &status::Status, silent: Option<&str>, start: Option<&str>) -> 
         line("newest", format!("{}, not active", id.short()));
     }
     if let Some(hold) = &status.hold {
-        line("held", format!("by {} since {}: {}", readable_name(&hold.who), hold.when, hold.why));
+        line("held", format!("by {} since {}: {}", resolve_uid_name(&hold.who), hold.when, hold.why));
     }
     if let Some(pin) = &status.pin {
         let not = if status.active_labels.contains(pin) { "" } else { ", which is not what is active" };
@@ -164,8 +164,9 @@ fn policy(csp: &status::Csp) -> String {
 
 /// Describes the precompressed codings in words.
 fn forms(codings: &status::Codings) -> String {
-    let one =
-        |made: &status::Made| format!("{} for {} ({})", made.coding, count_noun(made.files, "file"), show_size(made.bytes));
+    let one = |made: &status::Made| {
+        format!("{} for {} ({})", made.coding, count_noun(made.files, "file"), show_size(made.bytes))
+    };
     let mut all: Vec<String> = codings.made.iter().map(one).collect();
     match &codings.error {
         Some(error) => all.push(format!("not made: {error}")),
@@ -272,7 +273,7 @@ fn table(events: &[HistoryEvent], now: i64) -> String {
             let age = parse_time(&event.time).map_or_else(String::new, |time| show_age(now - time));
             let version = event.version.map_or_else(String::new, |id| id.short());
             let line = |text: &str| OneLine(text).to_string();
-            [line(&event.time), age, line(&event.what), version, line(&readable_name(&event.who))]
+            [line(&event.time), age, line(&event.what), version, line(&resolve_uid_name(&event.who))]
         })
         .collect();
     let widths: [usize; 5] = std::array::from_fn(|at| rows.iter().map(|row| width(&row[at])).max().unwrap_or(0));

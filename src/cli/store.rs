@@ -6,12 +6,12 @@ use clap::{Args, Subcommand};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 
-use docwharf_base::chain::{Chain, OneLine};
+use docwharf_agent::store::{IMAGE, VersionStore};
+use docwharf_agent::sync::{SyncError, open};
+use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::model::version::VersionId;
 use docwharf_site::seal::{SealOptions, verify_opened_image};
-use docwharf_agent::store::{IMAGE, VersionStore};
-use docwharf_agent::sync::{SyncError, open};
 
 use super::{Context, Failure};
 
@@ -52,7 +52,7 @@ impl Verify {
             let verdict = match &proved {
                 Ok(true) => "ok".to_owned(),
                 Ok(false) => "ok, but its index does not match: it is made again when it is served next".to_owned(),
-                Err(error) => OneLine(&Chain(error).to_string()).to_string(),
+                Err(error) => OneLine(&ErrorChain(error).to_string()).to_string(),
             };
             let _ = writeln!(text, "{}  {:>8}  {verdict}", version.id.short(), show_size(version.bytes));
             list.push(json!({

@@ -5,9 +5,9 @@ use clap::Args;
 use crate::admin::wire::{Told, Verb};
 use crate::config::checked::{Config, SET_A_SOURCE};
 use docwharf_agent::store::VersionStore;
-use docwharf_agent::sync::system::SyncContext;
-use docwharf_agent::sync::plan::SyncTrigger;
 use docwharf_agent::sync::activation::SyncReport;
+use docwharf_agent::sync::plan::SyncTrigger;
+use docwharf_agent::sync::system::SyncContext;
 use docwharf_agent::sync::{SyncIntent, SyncOutcome, system};
 
 use super::attend::attended;

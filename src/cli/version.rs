@@ -1,5 +1,6 @@
-//! `docwharf version`: shows how this program was built, for bug reports and inventories. `docwharf --version` stays one
-//! line.
+//! `docwharf version`: shows how this program was built, for bug reports and inventories.
+//!
+//! `docwharf --version` stays one line.
 
 use clap::Args;
 use serde_json::{Value, json};

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use http::HeaderName;
 
-use docwharf_serve::access::{AccessPolicy, AccessControl};
+use docwharf_serve::access::{AccessControl, AccessPolicy};
+use docwharf_serve::access_log::AccessLogSettings;
+use docwharf_serve::access_log_line::{AccessLogFormat, LoggedAddress};
 use docwharf_serve::cidr::IpRanges;
-use docwharf_serve::access_log_line::{LoggedAddress, AccessLogFormat};
-use docwharf_serve::log::AccessLogSettings;
 
 use super::checked::Config;
 use super::checker::Checker;

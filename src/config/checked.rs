@@ -6,23 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use docwharf_agent::api::preview::StatusPath;
-use docwharf_base::regular;
-use docwharf_base::secret::{SafeUrl, Secret};
-use docwharf_base::codec::content_coding::ContentCoding;
-use docwharf_base::model::digest::Digest;
-use docwharf_base::model::limits::BundleLimits;
-use docwharf_base::model::version::VersionLabel;
-use docwharf_base::net::Network;
 use docwharf_agent::publish;
-use docwharf_site::seal::SealOptions;
-use docwharf_serve::SiteSettings;
-use docwharf_serve::log::AccessLogSettings;
-use docwharf_site::lookup::Addresses;
-use docwharf_site::rules::RuleSet;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::api_key::KeyPlace;
 use docwharf_agent::sync::schedule::Schedule;
 use docwharf_agent::sync::{ApiSource, SyncIntent};
+use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::limits::BundleLimits;
+use docwharf_base::model::version::VersionLabel;
+use docwharf_base::net::NetworkSettings;
+use docwharf_base::regular_file;
+use docwharf_base::secret::{SafeUrl, Secret};
+use docwharf_serve::SiteSettings;
+use docwharf_serve::access_log::AccessLogSettings;
+use docwharf_site::lookup::Addresses;
+use docwharf_site::rules::RuleSet;
+use docwharf_site::seal::SealOptions;
 
 use super::access::{check_access, check_log};
 use super::checker::Checker;
@@ -90,7 +90,7 @@ pub struct Config {
     /// The addresses on which the version that waits to become active is served.
     pub staged: Vec<SocketAddr>,
     /// The settings of publishing as files for another server.
-    pub publish: Option<publish::Settings>,
+    pub publish: Option<publish::PublishSettings>,
     /// Warnings about values that are allowed but probably not intended.
     pub warnings: Vec<Problem>,
 }
@@ -163,7 +163,7 @@ impl Sources {
     }
 
     /// Returns the settings of publishing for this store, even if other parts of the configuration have mistakes.
-    pub fn publish(&self, store: &Path) -> Option<publish::Settings> {
+    pub fn publish(&self, store: &Path) -> Option<publish::PublishSettings> {
         let raw = self.read().ok()?;
         self.alone(&raw, |checker, base_of| check_publish(checker, base_of, store, &mut Vec::new())).flatten()
     }
@@ -204,7 +204,7 @@ impl Sources {
         let (path, named) = self.file();
         let shown = self.flag.clone().unwrap_or_else(|| path.clone());
         let mut raw = Raw::default();
-        match regular::read_text(&path, MAX_FILE_BYTES) {
+        match regular_file::read_text(&path, MAX_FILE_BYTES) {
             Ok(text) => raw.read_toml(&text, &shown),
             Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
@@ -226,7 +226,7 @@ impl Sources {
     pub fn check(&self, raw: Raw) -> Result<Config, Vec<Problem>> {
         let mut config = check(raw, self.file().0.parent().unwrap_or(Path::new("/")))?;
         // The variables of HTTP proxies are part of the environment.
-        config.intent.network.direct = self.bare;
+        config.intent.network.ignore_proxies = self.bare;
         Ok(config)
     }
 }
@@ -365,17 +365,17 @@ fn check_limits(checker: &mut Checker<'_>) -> BundleLimits {
     }
 }
 
-fn check_network(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Network {
+fn check_network(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> NetworkSettings {
     const LEAST: Duration = Duration::from_millis(10);
-    let network = Network::default();
-    Network {
-        connect: checker.duration("network.connectTimeout", LEAST).unwrap_or(network.connect),
-        call: checker.duration("network.callTimeout", LEAST).unwrap_or(network.call),
-        idle: checker.duration("network.idleTimeout", LEAST).unwrap_or(network.idle),
-        poll_first: checker.duration("network.pollFirst", LEAST).unwrap_or(network.poll_first),
-        poll_most: checker.duration("network.pollMost", LEAST).unwrap_or(network.poll_most),
-        redirects: checker.number("network.redirects", 0, 100).map_or(network.redirects, |n| n as usize),
-        direct: network.direct,
+    let network = NetworkSettings::default();
+    NetworkSettings {
+        connect_timeout: checker.duration("network.connectTimeout", LEAST).unwrap_or(network.connect_timeout),
+        call_timeout: checker.duration("network.callTimeout", LEAST).unwrap_or(network.call_timeout),
+        idle_timeout: checker.duration("network.idleTimeout", LEAST).unwrap_or(network.idle_timeout),
+        first_poll_pause: checker.duration("network.pollFirst", LEAST).unwrap_or(network.first_poll_pause),
+        max_poll_pause: checker.duration("network.pollMost", LEAST).unwrap_or(network.max_poll_pause),
+        max_redirects: checker.number("network.redirects", 0, 100).map_or(network.max_redirects, |n| n as usize),
+        ignore_proxies: network.ignore_proxies,
         ca_file: checker.text("api.caFile").map(|path| base_of("api.caFile").join(path)),
     }
 }
@@ -440,7 +440,9 @@ fn check_probes(checker: &mut Checker<'_>, api: Option<&ApiSource>) -> Option<Ve
     match parsed {
         Ok(probes) if probes.is_empty() || api.is_some() => Some(probes),
         Ok(_) => {
-            checker.value::<()>("sync.probe", |_| Err("probes need [api]: they decide when to start an export".to_owned()));
+            checker.value::<()>("sync.probe", |_| {
+                Err("probes need [api]: they decide when to start an export".to_owned())
+            });
             None
         }
         Err(why) => {
@@ -565,7 +567,7 @@ mod tests {
         let of = |more: &str| checked(&format!("{API}{more}")).unwrap().intent;
         let probing = of("");
         assert_eq!((probing.each_look, probing.interval, probing.probes.len()), (false, INTERVAL, 2));
-        assert_eq!(probing.probes[0].name(), "https://docs.example.com/sitemap.xml");
+        assert_eq!(probing.probes[0].without_secrets(), "https://docs.example.com/sitemap.xml");
         let none = of("[sync]\nprobe = []\n");
         assert_eq!((none.each_look, none.interval, none.probes.len()), (true, JOB_INTERVAL, 0));
         let interval = of("[sync]\ninterval = \"1h\"\n");

@@ -1,8 +1,8 @@
 //! `[gate]` and `[activate]`: the demands on a version, and whether it becomes active without a person.
 
-use docwharf_site::lookup::Addresses;
 use docwharf_agent::sync::ActivationMode;
 use docwharf_agent::sync::gate::GateRules;
+use docwharf_site::lookup::Addresses;
 
 use super::checker::Checker;
 

@@ -12,16 +12,16 @@ use serde::Deserialize;
 use toml::Spanned;
 use url::Url;
 
-use docwharf_base::regular;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::{parse_duration, parse_size};
+use docwharf_base::regular_file;
 use docwharf_origin::source::{Crawl, Git, ProjectSource, git};
 use docwharf_origin::{
-    Domain, LONGEST_LINK, Organization, OriginLimits, PreviewSettings, Project, PublicUrl, Resource, SHORTEST_LINK,
-    Settings, State,
+    Domain, MAX_LINK_LIFETIME, MIN_LINK_LIFETIME, Organization, OriginLimits, OriginProject, OriginSettings,
+    OriginStorage, PreviewSettings, PublicUrl, SharedResource,
 };
-use docwharf_site::seal::SealOptions;
 use docwharf_serve::key_pair::KeyPairFiles;
+use docwharf_site::seal::SealOptions;
 
 use super::values::parse_listen;
 use super::{Place, Problem};
@@ -34,7 +34,7 @@ const LARGEST: u64 = 4 << 20;
 #[derive(Debug)]
 pub struct OriginConfig {
     /// The settings of the management API.
-    pub settings: Settings,
+    pub settings: OriginSettings,
     /// The addresses to listen on.
     pub listen: Vec<SocketAddr>,
     /// The addresses to listen on with TLS, and the files of certificate and key.
@@ -159,7 +159,7 @@ struct WrittenProject {
 /// Reads and checks the configuration file of an origin.
 pub fn read(path: &Path, limits: BundleLimits) -> Result<OriginConfig, Vec<Problem>> {
     let whole = |what: String| vec![Problem { place: Place::File(path.to_owned(), 1, 1), what }];
-    let bytes = regular::read(path, LARGEST).map_err(|why| whole(format!("it cannot be read: {why}")))?;
+    let bytes = regular_file::read(path, LARGEST).map_err(|why| whole(format!("it cannot be read: {why}")))?;
     let text = String::from_utf8(bytes).map_err(|_| whole("it is not UTF-8".to_owned()))?;
     let mut checker = Checker {
         path,
@@ -229,16 +229,17 @@ impl Checker<'_> {
         let listen = self.addresses("server.listen", &written.server.listen);
         let admin = self.addresses("admin.listen", &written.admin.listen);
         let tls = written.tls.as_ref().map(|tls| {
-            let files = KeyPairFiles { certificate: self.base.join(&tls.cert_file), key: self.base.join(&tls.key_file) };
+            let files =
+                KeyPairFiles { certificate: self.base.join(&tls.cert_file), key: self.base.join(&tls.key_file) };
             (self.addresses("tls.listen", &tls.listen), files)
         });
         if listen.is_empty() && tls.as_ref().is_none_or(|(listen, _)| listen.is_empty()) && self.problems.is_empty() {
             let what = "there is nowhere to serve: set server.listen or tls.listen".to_owned();
             self.problems.push(Problem { place: Place::Missing, what });
         }
-        let mut settings = Settings::new(SealOptions::new(limits));
+        let mut settings = OriginSettings::new(SealOptions::new(limits));
         if let Some(store) = &written.store {
-            settings.state = State::Folder(self.base.join(&store.path));
+            settings.storage = OriginStorage::Folder(self.base.join(&store.path));
             settings.min_free = self.read("store.minFree", store.min_free.as_ref(), parse_size);
         } else {
             let what = "store.path is missing: keys, jobs, bundles and searches need a folder".to_owned();
@@ -250,7 +251,7 @@ impl Checker<'_> {
         settings.keep = self.positive("exports.keep", written.exports.keep.as_ref(), settings.keep);
         let life = |text: &str| {
             let life = parse_duration(text)?;
-            let fits = (SHORTEST_LINK..=LONGEST_LINK).contains(&life);
+            let fits = (MIN_LINK_LIFETIME..=MAX_LINK_LIFETIME).contains(&life);
             if fits { Ok(life) } else { Err(format!("{text:?} is not from 1s to 7d")) }
         };
         let given = self.read("exports.linkLifetime", written.exports.link_lifetime.as_ref(), life);
@@ -259,7 +260,7 @@ impl Checker<'_> {
         settings.public_url = self.read("server.publicUrl", written.server.public_url.as_ref(), url);
         settings.previews = self.previews(&written.previews);
         let keep = self.read("analytics.keep", written.analytics.keep.as_ref(), parse_duration);
-        settings.searches = keep.unwrap_or(settings.searches);
+        settings.search_retention = keep.unwrap_or(settings.search_retention);
         settings.organizations = self.organizations(written.organization);
         OriginConfig { settings, listen, tls, admin }
     }
@@ -267,8 +268,8 @@ impl Checker<'_> {
     /// Reads the keys that are older than `[limits.total]` and set the same limits.
     fn aliases(&mut self, written: &Written) -> Vec<Alias> {
         let numbers = [
-            ("exports.workers", Resource::Workers, &written.exports.workers),
-            ("previews.workers", Resource::PreviewBuilds, &written.previews.workers),
+            ("exports.workers", SharedResource::Workers, &written.exports.workers),
+            ("previews.workers", SharedResource::PreviewBuilds, &written.previews.workers),
         ];
         let mut aliases = Vec::new();
         for (key, resource, written) in numbers {
@@ -277,7 +278,7 @@ impl Checker<'_> {
             aliases.push(Alias { key, resource, value: Spanned::new(at.span(), value) });
         }
         let most = written.store.as_ref().and_then(|store| store.max_bytes.as_ref());
-        let (key, resource) = ("store.maxBytes", Resource::BundleBytes);
+        let (key, resource) = ("store.maxBytes", SharedResource::BundleBytes);
         if let Some((at, value)) = most.zip(self.read(key, most, parse_size)) {
             aliases.push(Alias { key, resource, value: Spanned::new(at.span(), value) });
         }
@@ -292,7 +293,8 @@ impl Checker<'_> {
             let every = parse_duration(text)?;
             if every >= Duration::from_secs(1) { Ok(every) } else { Err("at least 1s is needed".to_owned()) }
         };
-        settings.every = self.read("previews.sweep", written.sweep.as_ref(), every).unwrap_or(settings.every);
+        settings.check_interval =
+            self.read("previews.sweep", written.sweep.as_ref(), every).unwrap_or(settings.check_interval);
         settings
     }
 
@@ -333,7 +335,7 @@ impl Checker<'_> {
         organizations
     }
 
-    fn project(&mut self, written: WrittenProject) -> Option<Project> {
+    fn project(&mut self, written: WrittenProject) -> Option<OriginProject> {
         let key = |name: &str| format!("project {:?}: {name}", written.id.get_ref());
         let domain = |text: &str| Domain::parse(text).map_err(str::to_owned);
         let domain = self.read(&key("domain"), Some(&written.domain), domain);
@@ -375,7 +377,7 @@ impl Checker<'_> {
                 None
             }
         };
-        Some(Project { id: written.id.into_inner(), domain: domain?, source: source?, exports, previews })
+        Some(OriginProject { id: written.id.into_inner(), domain: domain?, source: source?, exports, previews })
     }
 
     fn git(&mut self, written: &WrittenProject) -> Option<Git> {
@@ -407,8 +409,8 @@ impl Checker<'_> {
             allow_untrusted: written.allow_untrusted.unwrap_or(false),
             time: time.unwrap_or(Duration::from_mins(15)),
             size: size.unwrap_or(4 << 30),
-            memory: self.limits.organization[Resource::BuildMemory],
-            processes: self.limits.organization[Resource::BuildProcesses],
+            memory: self.limits.organization[SharedResource::BuildMemory],
+            processes: self.limits.organization[SharedResource::BuildProcesses],
         })
     }
 
@@ -430,7 +432,7 @@ impl Checker<'_> {
             parallel,
             robots: written.robots.unwrap_or(true),
             most: written.most.unwrap_or(50_000),
-            time: self.limits.organization.time(Resource::CrawlTime),
+            time: self.limits.organization.time(SharedResource::CrawlTime),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Response headers that protect readers: `server.csp`, `.cspSize`, `.frames`, `.referrerPolicy`.
 
 use docwharf_base::model::units::parse_size;
-use docwharf_serve::security_headers::{FramePolicy, ProtectionSettings, DEFAULT_REFERRER_POLICY};
+use docwharf_serve::security_headers::{DEFAULT_REFERRER_POLICY, FramePolicy, ProtectionSettings};
 use docwharf_site::external::csp::{CspPreset, CspRules};
 
 use super::checker::Checker;
@@ -46,8 +46,17 @@ pub(super) fn check(checker: &mut Checker<'_>) -> ProtectionSettings {
 }
 
 /// Combines the values into the settings of protection.
-pub fn protection(preset: Option<CspPreset>, frames: Option<FramePolicy>, most: usize, referrer: Option<String>) -> ProtectionSettings {
-    let csp = preset.map(|preset| CspRules { preset, ancestors: frames.unwrap_or_default().frame_ancestors(), max_bytes: most });
+pub fn protection(
+    preset: Option<CspPreset>,
+    frames: Option<FramePolicy>,
+    most: usize,
+    referrer: Option<String>,
+) -> ProtectionSettings {
+    let csp = preset.map(|preset| CspRules {
+        preset,
+        ancestors: frames.unwrap_or_default().frame_ancestors(),
+        max_bytes: most,
+    });
     ProtectionSettings { referrer, frames, csp }
 }
 

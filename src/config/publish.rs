@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use docwharf_agent::publish::Settings;
+use docwharf_agent::publish::PublishSettings;
 use docwharf_site::extract::FileModes;
 
 use super::Problem;
@@ -19,7 +19,7 @@ pub(super) fn check_publish(
     base_of: &dyn Fn(&str) -> PathBuf,
     store: &Path,
     warnings: &mut Vec<Problem>,
-) -> Option<Settings> {
+) -> Option<PublishSettings> {
     let mode = checker.value("publish.mode", |value| {
         octal(value).filter(|mode| mode & !0o666 == 0 && mode & 0o400 != 0).ok_or_else(|| {
             "a file mode in quotes such as \"0644\" is needed, under which the owner may read and nobody may execute"
@@ -44,7 +44,7 @@ pub(super) fn check_publish(
         (None, Some(umask)) => FileModes::from_umask(umask),
         (mode, _) => FileModes::from_file_mode(mode.unwrap_or(MODE)),
     };
-    Some(Settings { directory, store: store.to_owned(), modes })
+    Some(PublishSettings { directory, store: store.to_owned(), modes })
 }
 
 /// Parses octal digits, as `chmod` takes them. A number in TOML is refused, because it would be decimal.
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use crate::config::raw::Raw;
 
-    fn checked(text: &str) -> (Option<Settings>, Vec<Problem>, Vec<Problem>) {
+    fn checked(text: &str) -> (Option<PublishSettings>, Vec<Problem>, Vec<Problem>) {
         let mut raw = Raw::default();
         raw.read_toml(&format!("[publish]\n{text}"), Path::new("/etc/c.toml"));
         let mut checker = Checker { raw: &raw, problems: Vec::new() };

@@ -224,7 +224,8 @@ impl Raw {
         for (name, value) in variables {
             let Some(name) = name.to_str().filter(|name| name.starts_with("DOCWHARF_")) else { continue };
             if !name.contains("__") {
-                // Not an error: Kubernetes sets such names. A name that lacks only the second underscore is a mistake.
+                // Not an error: Kubernetes sets such names. A name that only lacks the second underscore is probably a
+                // mistake.
                 let meant = keys().map(|key| variable(key.name)).find(|known| known.replace("__", "_") == name);
                 if let Some(meant) = meant {
                     let what = format!("this is ignored; did you mean {meant}, with two underscores?");

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use docwharf_base::regular;
-use docwharf_site::rules::fields::RuleOwner;
-use docwharf_site::rules::pattern::{PatternDialect, Pattern};
-use docwharf_site::rules::{RuleAction, RuleDraft, RedirectRule, RuleSet, docs_json, netlify_files};
+use docwharf_base::regular_file;
+use docwharf_site::rules::header_fields::RuleOwner;
+use docwharf_site::rules::pattern::{Pattern, PatternDialect};
+use docwharf_site::rules::{RedirectRule, RuleAction, RuleDraft, RuleSet, docs_json, netlify_files};
 
 use super::checker::Checker;
 use super::lists::{Row, text};
@@ -51,7 +51,7 @@ pub(super) fn redirects_file(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -
 
 fn read_file(checker: &mut Checker<'_>, path: &Path, draft: &mut RuleDraft) {
     let name = path.display().to_string();
-    match regular::read_text(path, LARGEST) {
+    match regular_file::read_text(path, LARGEST) {
         Err(error) => draft.add_fault(name.clone(), format!("cannot be read: {error}")),
         Ok(text) if text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']) => {
             docs_json::read_redirects(&text, &name, true, draft);
@@ -142,7 +142,14 @@ fn redirect(row: &Row) -> Result<RedirectRule, Vec<Problem>> {
     }
     let action = status.unwrap_or(RuleAction::Redirect(if permanent == Some(true) { 308 } else { 307 }));
     if let (Some(source), Some(destination), true) = (source, destination, reader.problems.is_empty()) {
-        match RedirectRule::new(place_of(row), source, destination, PatternDialect::DocsJson, action, force.unwrap_or(false)) {
+        match RedirectRule::new(
+            place_of(row),
+            source,
+            destination,
+            PatternDialect::DocsJson,
+            action,
+            force.unwrap_or(false),
+        ) {
             Ok(rule) => return Ok(rule),
             Err(why) => {
                 let what = format!("server.redirects: {why}");

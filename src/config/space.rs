@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use docwharf_base::model::units::parse_duration;
 use docwharf_agent::store::space::SpaceLimits;
+use docwharf_base::model::units::parse_duration;
 
 use super::checker::Checker;
 

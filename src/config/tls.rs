@@ -49,7 +49,9 @@ pub(super) fn check_tls(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> Pat
             checker.problems.push(Problem { place, what: format!("tls.certFile is missing: {NEEDS}") });
             None
         }
-        (Some(_), Some(_)) => Some(TlsSettings { files: KeyPairFiles { certificate: certificate?, key: key? }, listen }),
+        (Some(_), Some(_)) => {
+            Some(TlsSettings { files: KeyPairFiles { certificate: certificate?, key: key? }, listen })
+        }
         (None, None) => {
             let found = pair_of(&raw.credentials);
             if let (None, Some(place)) = (&found, said("tls.listen"))

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use docwharf_base::regular;
+use docwharf_base::regular_file;
 
 use super::checked::DEFAULT_FILE;
 
@@ -136,7 +136,7 @@ impl ServiceUnit {
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut all = self.environment.clone();
         for file in &self.environment_files {
-            all.extend(environment_of(&regular::read_text(file, MAX_UNIT_BYTES).unwrap_or_default()));
+            all.extend(environment_of(&regular_file::read_text(file, MAX_UNIT_BYTES).unwrap_or_default()));
         }
         all.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
@@ -286,7 +286,7 @@ impl UnitFolders {
     fn first(&self, name: &str) -> Option<String> {
         let path = self.0.iter().map(|folder| folder.join(name)).find(|path| path.exists())?;
         // A masked unit is a link to /dev/null.
-        regular::read_text(&path, MAX_UNIT_BYTES).ok()
+        regular_file::read_text(&path, MAX_UNIT_BYTES).ok()
     }
 
     /// Reads the drop-ins, ordered by the names of their files, whichever folder they are in. Of two with the same
@@ -303,7 +303,7 @@ impl UnitFolders {
                 }
             }
         }
-        found.values().filter_map(|path| regular::read_text(path, MAX_UNIT_BYTES).ok()).collect()
+        found.values().filter_map(|path| regular_file::read_text(path, MAX_UNIT_BYTES).ok()).collect()
     }
 }
 

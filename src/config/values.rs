@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use docwharf_base::chain::Name;
+use docwharf_agent::sync::BundleLocation;
+use docwharf_base::error_chain::QuotedName;
 use docwharf_base::secret::SafeUrl;
 use docwharf_site::lookup::Slashes;
-use docwharf_agent::sync::BundleLocation;
 
 /// Parses the place of a bundle: a link, a file URL, or a path relative to `base`.
 pub fn parse_bundle(text: &str, base: &Path) -> Result<BundleLocation, String> {
@@ -24,9 +24,10 @@ pub fn parse_bundle(text: &str, base: &Path) -> Result<BundleLocation, String> {
     match scheme.as_deref() {
         Some("http" | "https") => SafeUrl::parse(text).map(BundleLocation::Link),
         Some("file") | None => Ok(BundleLocation::File(base.join(file_path(text)?))),
-        Some(other) => {
-            Err(format!("bundles come from https, http, a file URL or a path, not from {}", Name(other.as_bytes())))
-        }
+        Some(other) => Err(format!(
+            "bundles come from https, http, a file URL or a path, not from {}",
+            QuotedName(other.as_bytes())
+        )),
     }
 }
 

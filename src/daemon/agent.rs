@@ -18,19 +18,19 @@ use crate::admin::live::Live;
 use crate::admin::metrics::Metrics;
 use crate::admin::routes::Call;
 use crate::admin::wire::{Import, Reply};
-use docwharf_base::backoff;
-use docwharf_base::chain::Chain;
 use crate::config::checked::{Config, Sources};
+use docwharf_agent::store::writer::StoreWriter;
+use docwharf_agent::sync::activation::SyncReport;
+use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
+use docwharf_agent::sync::inbox::{BundleInbox, InboxFile};
+use docwharf_agent::sync::plan::SyncTrigger;
+use docwharf_agent::sync::scheduler::{ClockReading, Rhythm, SyncScheduler};
+use docwharf_agent::sync::{SyncError, SyncIntent, SyncOutcome};
+use docwharf_base::backoff;
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 use docwharf_serve::tls::ServerTls;
-use docwharf_agent::store::writer::StoreWriter;
-use docwharf_agent::sync::scheduler::{SyncScheduler, ClockReading, Rhythm};
-use docwharf_agent::sync::inbox::{InboxFile, BundleInbox};
-use docwharf_agent::sync::plan::SyncTrigger;
-use docwharf_agent::sync::activation::SyncReport;
-use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
-use docwharf_agent::sync::{SyncIntent, SyncOutcome, SyncError};
 
 use super::DaemonError;
 use super::notify::Notifier;
@@ -274,9 +274,9 @@ impl Agent {
                 // No thread can be started; serving does not depend on it.
                 let error = SyncError::Thread(error);
                 self.agenda.failures = self.agenda.failures.saturating_add(1);
-                let (rhythm, wait) = (rhythm(&self.config), backoff::after(self.agenda.failures));
-                self.agenda.look_after(Some(wait), rhythm, ClockReading::now(), backoff::random);
-                tracing::error!("{}; trying again in a while", Chain(&error));
+                let (rhythm, wait) = (rhythm(&self.config), backoff::wait_after_failures(self.agenda.failures));
+                self.agenda.look_after(Some(wait), rhythm, ClockReading::now(), backoff::random_fraction);
+                tracing::error!("{}; trying again in a while", ErrorChain(&error));
                 reply(waiting, &Err(error), self.describe);
             }
         }
@@ -324,7 +324,7 @@ impl Agent {
         match done.opened {
             // A person may have activated another version in between: the record decides.
             Some((id, Ok(version))) if self.active() == Some(id) => self.show(id, version),
-            Some((_, Err(error))) => tracing::error!("{}; the version before it stays", Chain(&error)),
+            Some((_, Err(error))) => tracing::error!("{}; the version before it stays", ErrorChain(&error)),
             _ => self.show_active().await,
         }
         let (waiting, began) = running.map_or_else(Default::default, |r| (r.waiting, Some(r.began)));
@@ -374,13 +374,13 @@ impl Agent {
             return result.map(drop).map_err(DaemonError::FirstSync);
         }
         let now = ClockReading::now();
-        let wait = self.agenda.after_sync(trigger, &result, rhythm(&self.config), now, backoff::random);
+        let wait = self.agenda.after_sync(trigger, &result, rhythm(&self.config), now, backoff::random_fraction);
         match result {
             Ok(SyncReport { too_early: Some(_), .. }) => {}
             Ok(_) => self.last_error = None,
             Err(error) => {
                 if let Some(wait) = wait {
-                    self.last_error = Some(Chain(&error).to_string());
+                    self.last_error = Some(ErrorChain(&error).to_string());
                     self.tell_failure(&error, wait);
                 }
             }
@@ -391,9 +391,9 @@ impl Agent {
     fn tell_failure(&self, error: &SyncError, wait: Duration) {
         let stays = if self.shown.is_some() { "the active version stays" } else { "there is no version yet" };
         if let SyncError::StillRefused(_) = error {
-            tracing::debug!("{}", Chain(error));
+            tracing::debug!("{}", ErrorChain(error));
         } else {
-            tracing::error!("{}; {stays}; looking again in {} s", Chain(error), wait.as_secs_f32().ceil());
+            tracing::error!("{}; {stays}; looking again in {} s", ErrorChain(error), wait.as_secs_f32().ceil());
         }
     }
 }

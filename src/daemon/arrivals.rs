@@ -10,11 +10,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::admin::live;
-use docwharf_base::backoff;
-use docwharf_base::chain::{Chain, words};
 use docwharf_agent::sync::SyncError;
-use docwharf_agent::sync::inbox::{InboxFile, BundleInbox};
 use docwharf_agent::sync::activation::SyncReport;
+use docwharf_agent::sync::inbox::{BundleInbox, InboxFile};
+use docwharf_base::backoff;
+use docwharf_base::error_chain::{ErrorChain, error_message};
 
 use super::agent::{Agent, GLANCE};
 
@@ -56,7 +56,7 @@ impl Agent {
             io::ErrorKind::PermissionDenied => "; `docwharf doctor`, run by root, says what is missing".to_owned(),
             _ => String::new(),
         };
-        let why = format!("cannot {doing} the inbox {} (sync.inbox): {}{next}", dir.display(), words(error));
+        let why = format!("cannot {doing} the inbox {} (sync.inbox): {}{next}", dir.display(), error_message(error));
         if self.inbox_error.as_ref() != Some(&why) {
             tracing::error!("{why}");
         }
@@ -106,15 +106,15 @@ impl Agent {
         let reason = match result {
             Ok(_) => None,
             Err(error) if error.is_cut_short() && !inbox.give_time(file) => {
-                tracing::warn!("{}; it is looked at again in a minute, or when it has changed", Chain(error));
+                tracing::warn!("{}; it is looked at again in a minute, or when it has changed", ErrorChain(error));
                 self.glance = Some(Instant::now() + GLANCE);
                 return;
             }
-            Err(error) if error.is_refusal() && inbox.is_unchanged(file) => Some(Chain(error).to_string()),
+            Err(error) if error.is_refusal() && inbox.is_unchanged(file) => Some(ErrorChain(error).to_string()),
             Err(error) => {
-                tracing::error!("{}; {} is tried again", Chain(error), path.display());
+                tracing::error!("{}; {} is tried again", ErrorChain(error), path.display());
                 self.stuck += 1;
-                self.glance = Some(Instant::now() + backoff::after(self.stuck));
+                self.glance = Some(Instant::now() + backoff::wait_after_failures(self.stuck));
                 return;
             }
         };
@@ -130,7 +130,7 @@ impl Agent {
             tracing::warn!(
                 "cannot move {} out of the inbox: {}; it is left alone until it changes",
                 path.display(),
-                words(&error)
+                error_message(&error)
             );
         }
     }

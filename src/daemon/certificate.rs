@@ -1,7 +1,7 @@
 //! The TLS certificate of a running daemon: loaded again when its files change; if it cannot be used, that is reported.
 
-use docwharf_base::chain::{Chain, OneLine};
 use crate::config::access;
+use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_base::model::units::show_time;
 
 use super::agent::Agent;
@@ -18,7 +18,7 @@ impl Agent {
                 None
             }
             Err(error) => {
-                let error = Chain(&error).to_string();
+                let error = ErrorChain(&error).to_string();
                 if self.tls_error.as_ref() != Some(&error) {
                     tracing::error!("{error}; the certificate before it stays in force");
                 }

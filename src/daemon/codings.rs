@@ -19,20 +19,20 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::sleep;
 
 use crate::admin::live::{self, Live};
-use docwharf_base::backoff;
-use docwharf_base::chain::Chain;
-use docwharf_base::codec::content_coding::ContentCoding;
-use docwharf_base::model::units::{count_noun, show_size};
-use docwharf_site::seal::coding_writer;
-use docwharf_serve::Site;
-use docwharf_serve::precompressed::{PrecompressedFiles, PrecompressedCodings};
-use docwharf_site::coding_file::{self, CodingFault, CodingStatistics};
-use docwharf_site::mapping;
-use docwharf_site::sealed_version::SealedVersion;
 use docwharf_agent::store::derived::{BROTLI, ZSTD};
 use docwharf_agent::store::space::{SpaceLimits, free_bytes, is_over};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::store::{IMAGE, INDEX, StoreError};
+use docwharf_base::backoff;
+use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::units::{count_noun, show_size};
+use docwharf_serve::Site;
+use docwharf_serve::precompressed::{PrecompressedCodings, PrecompressedFiles};
+use docwharf_site::coding_file::{self, CodingFault, CodingStatistics};
+use docwharf_site::mapping;
+use docwharf_site::seal::coding_writer;
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::maker::{Maker, Order};
 use super::pace::Pace;
@@ -147,7 +147,7 @@ pub(super) async fn live(
                         id.short()
                     );
                     told.tell(|now| now.codings = Some(live::Codings::hindered(id, why)));
-                    wait = if last { None } else { Some(backoff::after(failures)) };
+                    wait = if last { None } else { Some(backoff::wait_after_failures(failures)) };
                 }
             }
         }
@@ -296,9 +296,9 @@ impl Job {
             Err(fault) if fault.kind() == io::ErrorKind::Interrupted => Err(End::CalledOff),
             Err(fault) => {
                 let path = self.writer.store().derived_dir(id).join(kind(coding));
-                tracing::warn!("cannot use {}: {}; it is made again", path.display(), Chain(&fault));
+                tracing::warn!("cannot use {}: {}; it is made again", path.display(), ErrorChain(&fault));
                 if let Err(error) = self.writer.discard(id, kind(coding)) {
-                    tracing::warn!("{}", Chain(&error));
+                    tracing::warn!("{}", ErrorChain(&error));
                 }
                 Ok(None)
             }
@@ -330,7 +330,7 @@ impl Job {
 
     fn made(&mut self, coding: ContentCoding) -> Result<PrecompressedFiles, End> {
         let (id, writer) = (self.version.id, Arc::clone(&self.writer));
-        let failed = |error: &(dyn std::error::Error + 'static)| End::Failed(Chain(error).to_string());
+        let failed = |error: &(dyn std::error::Error + 'static)| End::Failed(ErrorChain(error).to_string());
         let most = coding_writer::max_coding_len(self.version.index());
         if let Some(why) = self.no_room(most, self.next_bundle()).map_err(|error| failed(&error))? {
             return Err(End::NoRoom(why));

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use docwharf_base::chain::words;
-use docwharf_base::model::units::unix_seconds;
-use docwharf_serve::Site;
-use docwharf_serve::retained_versions::{self, OpeningGuard};
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::open;
+use docwharf_base::error_chain::error_message;
+use docwharf_base::model::units::unix_seconds;
+use docwharf_serve::Site;
+use docwharf_serve::retained_versions::{self, OpeningGuard};
 
 /// Interval between releases of expired versions. An expired version is not served; until it is released, it only takes
 /// memory.
@@ -58,7 +58,9 @@ fn take_up(store: &VersionStore, site: &Site) {
         }
         match open::read(store, id) {
             Ok(version) => site.retain_version(version, age),
-            Err(error) => tracing::debug!("version {} is not kept for its assets: {}", id.short(), words(&error)),
+            Err(error) => {
+                tracing::debug!("version {} is not kept for its assets: {}", id.short(), error_message(&error))
+            }
         }
     }
 }

@@ -18,12 +18,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal, setpriority_process};
 use rustix::time::{ClockId, clock_gettime};
 
-use docwharf_base::regular;
+use docwharf_agent::store::IMAGE;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::seal::coding_writer::write_coding_file;
+use docwharf_base::regular_file;
 use docwharf_site::index::ImageIndex;
-use docwharf_agent::store::IMAGE;
+use docwharf_site::seal::coding_writer::write_coding_file;
 
 /// The name of the internal command, which is not documented for users.
 pub const COMMAND: &str = "make-coding";
@@ -57,7 +57,7 @@ pub(super) struct Maker {
 impl Maker {
     /// Starts the process on the version in `dir`. It writes its result to `out`.
     pub(super) fn start(order: &Order, dir: &Path, out: &File) -> io::Result<Maker> {
-        let image = regular::open(&dir.join(IMAGE))?;
+        let image = regular_file::open(&dir.join(IMAGE))?;
         let mut command = Command::new(PROGRAM);
         command.arg0("docwharf").arg(COMMAND).args(["--coding", order.coding.token()]);
         command.args(["--id", &order.id.to_string()]).arg("--index").arg(&order.index);
@@ -114,7 +114,7 @@ pub fn make(order: &Order, parent: u32) -> io::Result<()> {
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let image = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    let bytes = regular::read(&order.index, INDEX_MOST)?;
+    let bytes = regular_file::read(&order.index, INDEX_MOST)?;
     let index = ImageIndex::decode(bytes, image.metadata()?.len(), order.id).map_err(io::Error::other)?;
     write_coding_file(order.coding, order.id, &image, &index, &out, spent)
 }

@@ -30,16 +30,16 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use docwharf_base::chain::Chain;
 use crate::config::checked::{SET_A_SOURCE, nothing_to_serve};
-use docwharf_origin::{Ops, Origin};
-use docwharf_serve::service::RequestService;
-use docwharf_serve::listener::{self, HttpListener, RESERVED_DESCRIPTORS};
-use docwharf_serve::log::{AccessLog, AccessLogSettings};
-use docwharf_serve::key_pair::{KeyPairFiles, KeyPair, KeyPairError};
-use docwharf_serve::tls::ServerTls;
 use docwharf_agent::store::StoreError;
 use docwharf_agent::sync::SyncError;
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_origin::{OriginAdmin, OriginServer};
+use docwharf_serve::access_log::{AccessLog, AccessLogSettings};
+use docwharf_serve::key_pair::{KeyPair, KeyPairError, KeyPairFiles};
+use docwharf_serve::listener::{self, HttpListener, RESERVED_DESCRIPTORS};
+use docwharf_serve::service::RequestService;
+use docwharf_serve::tls::ServerTls;
 
 pub use maker::{COMMAND, Order, make};
 pub use orders::Describe;
@@ -155,7 +155,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
         return Err(DaemonError::TooFewFiles(files));
     }
     // The server has threads of its own for requests; this runtime is for everything beside them.
-    docwharf_base::runtime::build(tokio::runtime::Builder::new_multi_thread().worker_threads(2))
+    docwharf_base::runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(2))
         .map_err(DaemonError::Start)
 }
 
@@ -257,7 +257,7 @@ const RENEWAL: Duration = Duration::from_mins(1);
 /// Runs `origin`: serves the management API until a stop signal arrives. Health and metrics have listeners of their own
 /// for a few connections.
 pub fn origin(
-    origin: &Arc<Origin>,
+    origin: &Arc<OriginServer>,
     listeners: Vec<HttpListener>,
     admin: Vec<std::net::TcpListener>,
     pair: Option<(Arc<ServerTls>, KeyPairFiles)>,
@@ -271,7 +271,7 @@ pub fn origin(
     }
     let runtime = runtime()?;
     let (stop, stopped) = watch::channel(false);
-    let few = listener::serve_limited(admin, Arc::new(Ops(Arc::clone(origin))), stopped, ADMIN_CONNECTIONS);
+    let few = listener::serve_limited(admin, Arc::new(OriginAdmin(Arc::clone(origin))), stopped, ADMIN_CONNECTIONS);
     runtime.spawn(async move {
         if let Err(error) = few.await {
             tracing::error!("the listener of health and metrics stopped: {error}");
@@ -307,7 +307,7 @@ async fn renew(tls: Arc<ServerTls>, files: KeyPairFiles) {
         match tls.reload(&files) {
             Ok(None) => {}
             Ok(Some(_)) => tracing::info!("the TLS certificate is a new one"),
-            Err(error) => tracing::error!("{}; the certificate before it stays in force", Chain(&error)),
+            Err(error) => tracing::error!("{}; the certificate before it stays in force", ErrorChain(&error)),
         }
     }
 }

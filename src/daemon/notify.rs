@@ -19,7 +19,7 @@ use sd_notify::NotifyState;
 
 use tokio::time::Instant;
 
-use docwharf_base::chain::OneLine;
+use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::show_time;
 
 use super::agent::Agent;

@@ -9,14 +9,14 @@ use tokio::time::Instant;
 use crate::admin::routes::Call;
 use crate::admin::verbs::{perform, released};
 use crate::admin::wire::{Order, Reply, Told, Verb};
-use docwharf_base::chain::Chain;
-use docwharf_base::model::version::{VersionLabel, VersionId};
-use docwharf_site::sealed_version::SealedVersion;
 use docwharf_agent::store::operations::StoreOperations;
-use docwharf_agent::sync::plan::SyncTrigger;
 use docwharf_agent::sync::activation::SyncReport;
+use docwharf_agent::sync::plan::SyncTrigger;
 use docwharf_agent::sync::waiting::staged;
 use docwharf_agent::sync::{SyncError, open, operator};
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::version::{VersionId, VersionLabel};
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::agent::{Agent, Waiter};
 use super::start::warn_of;
@@ -198,7 +198,7 @@ impl Agent {
         let opened = spawn_blocking(move || open::open_suspect(&writer, id, &effort));
         match opened.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
             Ok(version) => self.show(id, version),
-            Err(error) => tracing::error!("{}; the version before it stays", Chain(&error)),
+            Err(error) => tracing::error!("{}; the version before it stays", ErrorChain(&error)),
         }
     }
 

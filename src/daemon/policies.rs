@@ -13,16 +13,16 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::admin::live::{Live, Policy};
-use docwharf_base::backoff;
-use docwharf_base::chain::Chain;
-use docwharf_base::model::units::count_noun;
-use docwharf_serve::Site;
-use docwharf_serve::csp_header::VersionPolicies;
-use docwharf_site::external::csp::{self, SitePolicies, CspRules, PolicyStatistics};
-use docwharf_site::sealed_version::SealedVersion;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::derived::CSP;
 use docwharf_agent::store::writer::StoreWriter;
+use docwharf_base::backoff;
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::units::count_noun;
+use docwharf_serve::Site;
+use docwharf_serve::csp_header::VersionPolicies;
+use docwharf_site::external::csp::{self, CspRules, PolicyStatistics, SitePolicies};
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::work::step_back;
 
@@ -55,7 +55,7 @@ pub(super) async fn live(site: Arc<Site>, writer: Arc<StoreWriter>, threads: usi
             // No thread could be started, or another version cancelled the work and this one is served again.
             None if site.current().is_some_and(|now| now.id == version.id) => {
                 failures += 1;
-                sleep(backoff::after(failures)).await;
+                sleep(backoff::wait_after_failures(failures)).await;
             }
             None => {}
         }
@@ -76,7 +76,7 @@ async fn protect(
         let policies = stored(writer.store(), &version).or_else(|| {
             let policies = computed(&site, &version, &rules, threads)?;
             if let Err(error) = writer.derive(version.id, CSP, &csp::encode_policies(&policies, version.id)) {
-                tracing::warn!("{}; it is computed again at the next start", Chain(&error));
+                tracing::warn!("{}; it is computed again at the next start", ErrorChain(&error));
             }
             Some(policies)
         });

@@ -7,10 +7,10 @@ use std::thread;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use docwharf_base::chain::Chain;
+use docwharf_agent::sync::{SyncError, open};
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
-use docwharf_agent::sync::{SyncError, open};
 
 use super::agent::Agent;
 use super::scrub::{Finding, Rotten};
@@ -46,11 +46,13 @@ impl Agent {
             Ok(version) => self.site.set_version(version),
             Err(error @ SyncError::DamagedVersion { .. }) => {
                 if let Err(error) = self.writer.mark_suspect(id) {
-                    tracing::warn!("{}", Chain(&error));
+                    tracing::warn!("{}", ErrorChain(&error));
                 }
-                self.give_up(Rotten { id, why: Chain(&error).to_string() }).await;
+                self.give_up(Rotten { id, why: ErrorChain(&error).to_string() }).await;
             }
-            Err(error) => tracing::error!("{}; it is served with the index that it was opened with", Chain(&error)),
+            Err(error) => {
+                tracing::error!("{}; it is served with the index that it was opened with", ErrorChain(&error))
+            }
         }
     }
 }

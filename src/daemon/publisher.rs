@@ -13,11 +13,11 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
 use crate::admin::live::Live;
+use docwharf_agent::publish::{PublishCheck, PublishError, PublishOutcome, PublishSettings, publish_version};
 use docwharf_base::backoff;
-use docwharf_base::chain::Chain;
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::count_noun;
 use docwharf_base::model::version::VersionId;
-use docwharf_agent::publish::{Care, PublishError, Published, Settings, bring_up_to_date};
 use docwharf_serve::Site;
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -28,19 +28,19 @@ const TICK: Duration = Duration::from_mins(1);
 
 /// Publishes the version that a site serves.
 pub(super) struct Publisher {
-    settings: watch::Sender<Option<Settings>>,
+    settings: watch::Sender<Option<PublishSettings>>,
 }
 
 impl Publisher {
     /// Starts publishing in the background.
-    pub(super) fn start(settings: Option<Settings>, site: Arc<Site>, told: Arc<Live>) -> Publisher {
+    pub(super) fn start(settings: Option<PublishSettings>, site: Arc<Site>, told: Arc<Live>) -> Publisher {
         let (send, receive) = watch::channel(settings);
         tokio::spawn(live(receive, site, told));
         Publisher { settings: send }
     }
 
     /// Replaces the settings. If nothing is to be published any more, the published files stay.
-    pub(super) fn configure(&self, settings: Option<Settings>) {
+    pub(super) fn configure(&self, settings: Option<PublishSettings>) {
         self.settings.send_if_modified(|before| {
             let changed = *before != settings;
             *before = settings;
@@ -49,18 +49,18 @@ impl Publisher {
     }
 }
 
-async fn live(mut settings: watch::Receiver<Option<Settings>>, site: Arc<Site>, told: Arc<Live>) {
+async fn live(mut settings: watch::Receiver<Option<PublishSettings>>, site: Arc<Site>, told: Arc<Live>) {
     let mut failures = 0;
     let mut shown = site.subscribe_to_versions();
     // A folder that was found complete is not checked file by file again.
-    let mut looked: Option<(Settings, VersionId)> = None;
+    let mut looked: Option<(PublishSettings, VersionId)> = None;
     loop {
         let wanted = settings.borrow_and_update().clone();
         let mut wait = TICK;
         told.tell(|now| now.publish.clone_from(&wanted));
         if let (Some(wanted), Some(version)) = (wanted, site.current()) {
             let now = (wanted.clone(), version.id);
-            let care = if looked.as_ref() == Some(&now) { Care::Glance } else { Care::Look };
+            let care = if looked.as_ref() == Some(&now) { PublishCheck::TrustRecord } else { PublishCheck::CheckFiles };
             match publish(wanted, version, care).await {
                 Ok(()) => {
                     (failures, looked) = (0, Some(now));
@@ -68,12 +68,12 @@ async fn live(mut settings: watch::Receiver<Option<Settings>>, site: Arc<Site>, 
                 }
                 Err(error) => {
                     failures += 1;
-                    let line = Chain(error.as_ref()).to_string();
+                    let line = ErrorChain(error.as_ref()).to_string();
                     told.tell(|now| now.publish_error = Some(line));
-                    wait = backoff::after(failures);
+                    wait = backoff::wait_after_failures(failures);
                     tracing::error!(
                         "{}; what was published before stays; trying again in {} s",
-                        Chain(error.as_ref()),
+                        ErrorChain(error.as_ref()),
                         wait.as_secs()
                     );
                 }
@@ -88,16 +88,16 @@ async fn live(mut settings: watch::Receiver<Option<Settings>>, site: Arc<Site>, 
 }
 
 async fn publish(
-    settings: Settings,
+    settings: PublishSettings,
     version: Arc<SealedVersion>,
-    care: Care,
+    care: PublishCheck,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let (send, done) = oneshot::channel::<Result<Published, PublishError>>();
+    let (send, done) = oneshot::channel::<Result<PublishOutcome, PublishError>>();
     let id = version.id;
     thread::Builder::new().name("docwharf-publish".to_owned()).spawn(move || {
         step_back(1);
         // The receiver is gone when the program ends.
-        let _ = send.send(bring_up_to_date(&settings, &version, care));
+        let _ = send.send(publish_version(&settings, &version, care));
     })?;
     let died = || io::Error::other("publishing ended unexpectedly; this is a bug");
     let published = done.await.map_err(|_| died())??;

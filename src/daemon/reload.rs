@@ -7,16 +7,16 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::admin::hosts::AllowedHosts;
-use docwharf_base::backoff;
-use docwharf_base::chain::{Chain, OneLine};
 use crate::config::Problem;
 use crate::config::checked::{Config, Sources};
 use crate::config::tls::TlsSettings;
-use docwharf_site::lookup::Addresses;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::sync::BundleLocation;
-use docwharf_agent::sync::scheduler::ClockReading;
 use docwharf_agent::sync::file_watch::WatchedKind;
+use docwharf_agent::sync::scheduler::ClockReading;
+use docwharf_base::backoff;
+use docwharf_base::error_chain::{ErrorChain, OneLine};
+use docwharf_site::lookup::Addresses;
 
 use super::agent::{Agent, in_force, rhythm};
 use super::start::open_to_all;
@@ -117,7 +117,7 @@ impl Agent {
             self.open_inbox();
         }
         if paces_differ {
-            self.agenda.change_rhythm(rhythm(&self.config), ClockReading::now(), backoff::random);
+            self.agenda.change_rhythm(rhythm(&self.config), ClockReading::now(), backoff::random_fraction);
         }
         self.glance = self.config.inbox.as_ref().map(|_| Instant::now());
         self.watch.rewatch(watched(&self.sources, &self.config));
@@ -137,7 +137,7 @@ impl Agent {
     /// Records in the store whether the last configuration was refused, for the status.
     pub(super) fn remember_config_error(&self) {
         if let Err(error) = self.writer.change(|record| record.config_error.clone_from(&self.config_error)) {
-            tracing::warn!("{}", Chain(&error));
+            tracing::warn!("{}", ErrorChain(&error));
         }
     }
 }
@@ -159,7 +159,9 @@ pub(super) fn watched(sources: &Sources, config: &Config) -> Vec<(WatchedKind, P
     let intent = &config.intent;
     let key = intent.api.as_ref().and_then(|api| api.api_key.file().cloned());
     let ca = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
-    files.extend(key.into_iter().chain(intent.network.ca_file.clone()).chain(ca).map(|path| (WatchedKind::Settings, path)));
+    files.extend(
+        key.into_iter().chain(intent.network.ca_file.clone()).chain(ca).map(|path| (WatchedKind::Settings, path)),
+    );
     let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);
     files.extend(pair.map(|path| (WatchedKind::Certificate, path.clone())));
     if let Some(BundleLocation::File(path)) = &intent.bundle {

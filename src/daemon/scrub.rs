@@ -12,17 +12,17 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use docwharf_base::chain::Chain;
+use docwharf_agent::store::operations::StoreOperations;
+use docwharf_agent::store::writer::StoreWriter;
+use docwharf_agent::sync::activation::candidates;
+use docwharf_agent::sync::plan::SyncTrigger;
+use docwharf_agent::sync::scrub::{ScrubResult, scrub};
+use docwharf_agent::sync::{SyncError, open};
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 use docwharf_site::sealed_version::SealedVersion;
-use docwharf_agent::store::operations::StoreOperations;
-use docwharf_agent::store::writer::StoreWriter;
-use docwharf_agent::sync::plan::SyncTrigger;
-use docwharf_agent::sync::scrub::{ScrubResult, scrub};
-use docwharf_agent::sync::activation::candidates;
-use docwharf_agent::sync::{SyncError, open};
 
 use super::agent::Agent;
 use super::work::step_back;
@@ -69,18 +69,20 @@ pub(super) async fn live(writer: Arc<StoreWriter>, site: Arc<Site>, every: Durat
         Ok(Ok(true)) => {
             tracing::info!("the previous docwharf did not end cleanly; the stored versions are read again");
             let store = writer.store().clone();
-            rounds.doubted = spawn_blocking(move || store.verified_times().into_keys().collect()).await.unwrap_or_default();
+            rounds.doubted =
+                spawn_blocking(move || store.verified_times().into_keys().collect()).await.unwrap_or_default();
         }
         Ok(Ok(false)) => {}
         Ok(Err(error)) => {
-            tracing::warn!("{}; whether this daemon ended as it should will not be known", Chain(&error));
+            tracing::warn!("{}; whether this daemon ended as it should will not be known", ErrorChain(&error));
         }
         Err(_) => return,
     }
     let whole = i64::try_from(every.as_secs()).unwrap_or(i64::MAX);
     loop {
         let store = writer.store().clone();
-        let known = spawn_blocking(move || (store.record().ok().and_then(|record| record.active), store.verified_times()));
+        let known =
+            spawn_blocking(move || (store.record().ok().and_then(|record| record.active), store.verified_times()));
         let Ok((active, proved)) = known.await else { return };
         let id = match next(active, &proved, whole, &rounds) {
             Ok(id) => id,

@@ -39,9 +39,9 @@ impl Use {
             "https" => Ok(Use::Tls),
             "" | "http" | "unknown" => Ok(Use::Public),
             unit if unit.ends_with(".socket") => Ok(Use::Public),
-            _ => Err(io::Error::other(
-                "this name is not known; set FileDescriptorName= to http, https, admin or staged",
-            )),
+            _ => {
+                Err(io::Error::other("this name is not known; set FileDescriptorName= to http, https, admin or staged"))
+            }
         }
     }
 }

@@ -16,23 +16,23 @@ use crate::admin::metrics::Metrics;
 use crate::admin::routes::Admin;
 use crate::admin::socket::Control;
 use crate::admin::staged_site::StagedSite;
-use docwharf_base::chain::Chain;
 use crate::config::checked::{Config, Sources};
-use docwharf_base::model::version::VersionId;
-use docwharf_serve::access::{AccessPolicy, AccessControl};
-use docwharf_serve::listener::{self, HttpListener};
-use docwharf_serve::log::AccessLog;
-use docwharf_serve::watchdog::{HEARTBEAT_INTERVAL, Watchdog};
-use docwharf_serve::retained_versions::OpeningGuard;
-use docwharf_serve::tls::ServerTls;
-use docwharf_serve::{SiteSettings, Site};
-use docwharf_site::mapping;
-use docwharf_site::sealed_version::SealedVersion;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::store::{CONTROL, VersionStore};
 use docwharf_agent::sync::activation::{candidates, read_record};
 use docwharf_agent::sync::{SyncError, open};
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::version::VersionId;
+use docwharf_serve::access::{AccessControl, AccessPolicy};
+use docwharf_serve::access_log::AccessLog;
+use docwharf_serve::listener::{self, HttpListener};
+use docwharf_serve::retained_versions::OpeningGuard;
+use docwharf_serve::tls::ServerTls;
+use docwharf_serve::watchdog::{HEARTBEAT_INTERVAL, Watchdog};
+use docwharf_serve::{Site, SiteSettings};
+use docwharf_site::mapping;
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::agent::{Agent, Ground};
 use super::notify::{self, Notifier};
@@ -261,7 +261,7 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     let _ = tokio::time::timeout(PATIENCE_AT_END, codings).await;
     while admins.join_next().await.is_some() {}
     if let Err(error) = lock.end_run() {
-        tracing::warn!("{}; what is stored is read again at the next start", Chain(&error));
+        tracing::warn!("{}; what is stored is read again at the next start", ErrorChain(&error));
     }
     drop(lock);
     ended
@@ -392,7 +392,7 @@ fn show_best(writer: &StoreWriter, config: &Config, site: &Site) -> Result<Optio
                 shown = Some(id);
                 break;
             }
-            Err(error) => tracing::error!("{}; trying the version before it", Chain(&error)),
+            Err(error) => tracing::error!("{}; trying the version before it", ErrorChain(&error)),
         }
     }
     mapping::set_suspect_file(writer.suspect_file()?);

@@ -13,17 +13,17 @@ use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use tokio::sync::{oneshot, watch};
 
 use crate::admin::wire::{Import, Reply};
-use docwharf_base::cores;
-use docwharf_base::secret::words_of_panic;
-use docwharf_base::model::version::{VersionLabel, VersionId};
-use docwharf_site::seal::SealError;
-use docwharf_site::sealed_version::SealedVersion;
 use docwharf_agent::store::writer::StoreWriter;
-use docwharf_agent::sync::system::{self, SyncProgress, SyncContext};
+use docwharf_agent::sync::activation::{ImportRequest, SyncReport, import};
 use docwharf_agent::sync::inbox::InboxFile;
 use docwharf_agent::sync::plan::SyncTrigger;
-use docwharf_agent::sync::activation::{ImportRequest, SyncReport, import};
-use docwharf_agent::sync::{SyncIntent, SyncError, open, operator};
+use docwharf_agent::sync::system::{self, SyncContext, SyncProgress};
+use docwharf_agent::sync::{SyncError, SyncIntent, open, operator};
+use docwharf_base::model::version::{VersionId, VersionLabel};
+use docwharf_base::processors;
+use docwharf_base::secret::panic_message;
+use docwharf_site::seal::SealError;
+use docwharf_site::sealed_version::SealedVersion;
 
 /// Niceness of background threads (nice(2)); that of the serving threads is left as it is.
 const NICE: i32 = 10;
@@ -102,12 +102,18 @@ impl Running {
                 Work::Inbox(_) | Work::Release(..) => false,
                 Work::Import(one, _) => one.force,
             };
-            let means =
-                SyncContext { runtime, stop: stopped, doing: told, who: who.to_owned(), force, in_force: Some(in_force) };
+            let means = SyncContext {
+                runtime,
+                stop: stopped,
+                doing: told,
+                who: who.to_owned(),
+                force,
+                in_force: Some(in_force),
+            };
             // A panic in the task must not take the site down: serving does not depend on the task.
             let done = panic::catch_unwind(AssertUnwindSafe(|| act(&work, &writer, &intent, shown, &means)));
             let (result, opened) =
-                done.unwrap_or_else(|panic| (Err(SyncError::Broken(words_of_panic(panic.as_ref()).to_owned())), None));
+                done.unwrap_or_else(|panic| (Err(SyncError::Broken(panic_message(panic.as_ref()).to_owned())), None));
             // The receiver is gone when the program ends.
             let _ = send.send(Done { work, result, opened });
         })?;
@@ -164,7 +170,7 @@ fn act(
 
 /// Returns the number of background threads if `sync.threads` is not set: half the processors, at least one.
 pub(super) fn half_the_cores() -> usize {
-    (cores::count() / 2).max(1)
+    (processors::count() / 2).max(1)
 }
 
 /// Lowers the priority of the calling thread and binds it to at most `threads` processors. Threads that it starts

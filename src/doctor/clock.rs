@@ -1,18 +1,18 @@
-//! The clock: against the servers that have answered, else against what the store has seen already.
+//! Checks the clock against the servers that have responded, otherwise against the newest receipt in the store.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use docwharf_base::model::units::{parse_time, show_unix, unix_seconds};
 use docwharf_agent::store::VersionStore;
+use docwharf_base::model::units::{parse_time, show_unix, unix_seconds};
 
 use super::Check;
 use super::network::Dated;
 
 const NAME: &str = "clock";
-/// Links and schedules feel it.
+/// More than this is a warning: links and schedules are affected.
 const WORTH_TELLING: Duration = Duration::from_mins(1);
-/// Signed requests and certificates are refused.
+/// From this on it is an error: signed requests and certificates are refused.
 const TOO_FAR: Duration = Duration::from_mins(15);
 const ADVICE: &str = "set the clock, and keep it right: timedatectl set-ntp true";
 
@@ -43,7 +43,7 @@ fn off(dated: &Dated) -> (Duration, &'static str) {
     }
 }
 
-/// When the newest version arrived.
+/// Returns when the newest version arrived last, in seconds since 1970.
 fn newest(root: &Path) -> Option<i64> {
     let versions = VersionStore::at(root).versions().ok()?;
     parse_time(&versions.first()?.receipts.last()?.time)

@@ -1,4 +1,4 @@
-//! The configuration: every mistake, and what is allowed but probably not meant.
+//! Checks the configuration: every mistake, and what is allowed but probably not intended.
 
 use crate::config::access::{addresses, exposed};
 use crate::config::checked::{Config, SET_A_SOURCE, Sources, nothing_to_serve};
@@ -8,7 +8,7 @@ use super::Check;
 
 const NAME: &str = "configuration";
 
-/// The configuration, if there are no mistakes in it.
+/// Returns the configuration, if it has no mistakes, and the checks.
 pub(super) fn check(sources: &Sources) -> (Option<Config>, Vec<Check>) {
     let config = match sources.load() {
         Ok(config) => config,
@@ -25,7 +25,7 @@ pub(super) fn check(sources: &Sources) -> (Option<Config>, Vec<Check>) {
     let has_nothing = config.has_nothing_to_serve();
     let doubts = if has_nothing { Vec::new() } else { doubts(&config) };
     for warning in config.warnings.iter().map(ToString::to_string).chain(doubts) {
-        checks.push(Check::warning(NAME, warning, "change it if that is not what is meant"));
+        checks.push(Check::warning(NAME, warning, "change it if that is not intended"));
     }
     if has_nothing {
         let begin = format!("docwharf config init {} begins a configuration; in it, ", file.display());
@@ -40,7 +40,7 @@ pub(super) fn check(sources: &Sources) -> (Option<Config>, Vec<Check>) {
     (Some(config), checks)
 }
 
-/// What in a configuration is allowed but probably not meant, beyond what reading it tells.
+/// Returns what a configuration allows but probably does not intend, besides the warnings of its reader.
 pub fn doubts(config: &Config) -> Vec<String> {
     let mut doubts = Vec::new();
     let intent = &config.intent;

@@ -1,15 +1,15 @@
-//! The disk under the store: what is free, what must stay free, and what kind of file system it is.
+//! Checks the disk of the store: what is free, what must stay free, and what kind of file system it is.
 
 use std::path::{Path, PathBuf};
 
 use crate::config::checked::Config;
-use docwharf_base::model::units::show_size;
 use docwharf_agent::store::VersionStore;
+use docwharf_base::model::units::show_size;
 
 use super::Check;
 
 const NAME: &str = "disk";
-/// Fewer free inodes than this are a matter of days.
+/// Fewer free inodes than this last only for days.
 const FEW: u64 = 1000;
 
 pub(super) fn check(root: &Path, config: Option<&Config>) -> Vec<Check> {
@@ -22,7 +22,7 @@ pub(super) fn check(root: &Path, config: Option<&Config>) -> Vec<Check> {
         }
     };
     let mut checks = Vec::new();
-    // Some network file systems do not say.
+    // Some network file systems do not report their size.
     if about.f_blocks > 0 {
         checks.push(space(root, about.f_bavail.saturating_mul(about.f_frsize), config));
     }
@@ -35,7 +35,7 @@ pub(super) fn check(root: &Path, config: Option<&Config>) -> Vec<Check> {
     checks
 }
 
-/// The nearest folder that there is.
+/// Returns the path or the nearest folder above it that exists.
 pub(super) fn existing(path: &Path) -> PathBuf {
     path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/")).to_owned()
 }
@@ -48,7 +48,7 @@ fn count_left(files: u64) -> String {
     }
 }
 
-/// Free space against `store.minFree`, and against a bundle like the largest that came.
+/// Checks the free space against `store.minFree`, and against what a bundle like the largest version needs.
 fn space(root: &Path, free: u64, config: Option<&Config>) -> Check {
     let min_free = config.and_then(|config| config.intent.allowance.min_free).unwrap_or(0);
     let versions = VersionStore::at(root).versions().unwrap_or_default();
@@ -64,7 +64,7 @@ fn space(root: &Path, free: u64, config: Option<&Config>) -> Check {
         let advice = "make room: nothing new can be brought in; what is active is served";
         return Check::error(NAME, format!("no space: {found}{kept}"), advice);
     }
-    // A download and the image made from it.
+    // A sync needs space for a download and for the image made from it.
     if left < largest.saturating_mul(2) {
         let advice = "make room, or keep less: sync.keep, store.maxBytes, labels";
         let found = format!("{found}{kept}: less than twice the largest version ({})", show_size(largest));
@@ -82,7 +82,7 @@ fn over_most(root: &Path, config: Option<&Config>) -> Option<Check> {
     Some(if total > most { Check::warning(NAME, found, advice) } else { Check::ok(NAME, found) })
 }
 
-/// File systems on which something is different (statfs(2)).
+/// Warns of a store in memory or on a network file system (statfs(2) lists the magic numbers).
 fn kind(place: &Path) -> Option<Check> {
     const TMPFS: i64 = 0x0102_1994;
     const REMOTE: [(i64, &str); 7] = [

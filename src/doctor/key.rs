@@ -1,4 +1,4 @@
-//! The admin key: where it is, whether it can be used, who else can read it. Never the key itself.
+//! Checks the admin key: where it is, whether it can be used, who else can read it. The key itself is never shown.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(super) fn check(config: &Config, subject: &Subject) -> Check {
 
 fn advice(key: &KeyPlace) -> String {
     match key {
-        // The unit's credential is there for the service and for root alone.
+        // Only the service and root can read the unit's credential.
         KeyPlace::Nowhere => "set one of them; where the systemd unit is installed, put the key into \
                               /etc/docwharf/api-key (mode 0600) and run `docwharf doctor` as root"
             .to_owned(),
@@ -47,7 +47,7 @@ fn advice(key: &KeyPlace) -> String {
     }
 }
 
-/// A key file that the service cannot read; systemd can hand it over.
+/// Returns the error for a key file that the service cannot read. systemd can pass it as a credential.
 fn unreadable(path: &Path, why: &str, service: &ServiceUser) -> Check {
     let found = format!("the service cannot read {} (api.keyFile): {why}", path.display());
     let take_out = "take api.keyFile out of the configuration";

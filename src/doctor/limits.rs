@@ -1,4 +1,4 @@
-//! Limits of the machine: inotify, and files that may be open.
+//! Checks limits of this host: inotify, and open files of a process.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -7,12 +7,12 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Check;
 
-/// Folders that `run` watches, generously.
+/// Watches that `run` needs, estimated generously.
 const WATCHES: u64 = 8;
-/// Connections, files and sockets of a small server.
+/// Open files that a small server needs: connections, files and sockets.
 const FILES: u64 = 1024;
 
-/// `run` watches its files with one instance of inotify; where there is none left it looks every few seconds.
+/// Checks inotify. `run` watches its files with one instance; if none is left, it polls them every few seconds.
 pub(super) fn inotify() -> Check {
     const NAME: &str = "inotify";
     let limit = |name: &str| -> Option<u64> {
@@ -31,7 +31,7 @@ pub(super) fn inotify() -> Check {
     Check::ok(NAME, found)
 }
 
-/// Instances and watches of this user's processes, as far as they can be seen.
+/// Counts the instances and watches of this user's processes, as far as `/proc` shows them.
 fn in_use() -> (u64, u64) {
     let me = rustix::process::geteuid().as_raw();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -52,7 +52,7 @@ fn in_use() -> (u64, u64) {
     (instances, watches)
 }
 
-/// Files, sockets among them, that one process may have open.
+/// Checks how many files, including sockets, one process may have open.
 pub(super) fn descriptors() -> Check {
     const NAME: &str = "descriptors";
     match getrlimit(Resource::Nofile).current {

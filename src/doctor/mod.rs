@@ -1,7 +1,7 @@
-//! `doctor`: what an operator would look at one after the other, looked at in one go. It reads and asks, and changes
-//! nothing: no store is made, no job started, no link used up.
+//! The checks of `docwharf doctor`: they find what is wrong, or soon will be, on this host, in the configuration and at
+//! the upstream. They only read and send requests without effect: no store is created, no job started, no link used up.
 //!
-//! Each file is one subject, each function one check; a check is what was found in one line, and what to do in another.
+//! Each file is one subject, each function one check. A check is one line with the finding and one with the advice.
 
 mod clock;
 pub mod configuration;
@@ -19,27 +19,27 @@ mod subject;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
-use docwharf_base::chain::OneLine;
-use docwharf_base::secret::Scrubber;
 use crate::config::checked::{Config, Sources};
 use docwharf_agent::sync::BundleLocation;
+use docwharf_base::error_chain::OneLine;
+use docwharf_base::secret::Scrubber;
 
 use subject::Subject;
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As it should be.
+    /// Nothing is wrong.
     Ok,
-    /// It works, or will, but not as well as it could, or not for long.
+    /// It works, but not as well as it could, or not for long.
     Warning,
     /// It does not work.
     Error,
 }
 
 impl Verdict {
-    /// The word for it.
+    /// Returns the word that is printed for it.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Ok => "ok",
@@ -49,16 +49,16 @@ impl Verdict {
     }
 }
 
-/// One check.
+/// A check that has been made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
     /// The subject, one word: `key`, `clock`, …
     pub name: &'static str,
-    /// How it ended.
+    /// The result.
     pub status: Verdict,
-    /// What was found, on one line.
+    /// The finding, on one line.
     pub found: String,
-    /// What to do, on one line, where there is something to do.
+    /// The advice, on one line, if there is something to do.
     pub advice: Option<String>,
 }
 
@@ -76,11 +76,11 @@ impl Check {
     }
 }
 
-/// All checks in the order in which one depends on the other. With `offline`, no connection is opened and no name asked
-/// for. Sockets and timers belong to `runtime`.
+/// Runs all checks, in the order in which one depends on another. With `offline`, it opens no connection and looks up
+/// no name. Sockets and timers belong to `runtime`.
 pub fn examine(sources: &Sources, offline: bool, runtime: &Handle) -> Vec<Check> {
     let (config, mut checks) = configuration::check(sources);
-    // What a configuration with mistakes says of the store may still be right.
+    // A configuration with mistakes may still name the right store.
     let root = config.as_ref().map(|config| config.store.clone()).or_else(|| sources.store());
     let subject = Subject::new(sources);
     checks.push(subject.check(sources));
@@ -119,7 +119,7 @@ fn clean(scrubber: &Scrubber, text: &str) -> String {
     OneLine(&scrubber.scrub(text)).to_string()
 }
 
-/// Nothing that is found should hold a secret; what others say is beyond us.
+/// Returns a scrubber for the configured secrets. No finding should contain one, but findings quote what servers send.
 fn scrubber(config: Option<&Config>) -> Scrubber {
     let mut scrubber = Scrubber::default();
     let Some(config) = config else { return scrubber };

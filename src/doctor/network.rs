@@ -1,27 +1,27 @@
-//! Names, TLS, and who answers: the API is asked for a job that does not exist, which starts nothing and tells whether it
-//! takes the key; a probe is read as a look reads it; of a link only the host is asked, because a link may work once only.
+//! Checks names, TLS and servers. The API is asked for a job that does not exist, which starts nothing and shows
+//! whether it accepts the key. A probe is read as in a sync. A link may work only once, so only its host is contacted.
 
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 use http::header::DATE;
 
-use docwharf_agent::api::{Api, Greeting};
-use docwharf_base::chain::Chain;
-use docwharf_base::secret::SafeUrl;
 use crate::config::checked::Config;
-use docwharf_base::net::certificate;
-use docwharf_base::net::client::client;
-use docwharf_base::net::trouble::{Cause, Trouble};
+use docwharf_agent::api::{AccessCheck, ApiClient};
 use docwharf_agent::sync::{ApiSource, BundleLocation};
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::net::certificate;
+use docwharf_base::net::client::build_client;
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
+use docwharf_base::secret::SafeUrl;
 
 use super::{Check, proxy};
 
 const PROBE: &str = "probe";
-/// A certificate that ends sooner is worth telling.
+/// A certificate that expires within this time is a warning.
 pub(super) const SOON: Duration = Duration::from_hours(14 * 24);
 
-/// What an address is for.
+/// The purpose of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Api,
@@ -29,14 +29,14 @@ pub(super) enum What {
     Link,
 }
 
-/// An address that a sync would ask.
+/// An address to which a sync would send requests.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) what: What,
     pub(super) url: SafeUrl,
 }
 
-/// A `Date` that a server has sent, and when it came.
+/// A `Date` header field of a server, and the local time when it arrived.
 #[derive(Debug)]
 pub(super) struct Dated {
     pub(super) host: String,
@@ -44,17 +44,18 @@ pub(super) struct Dated {
     pub(super) ours: SystemTime,
 }
 
-/// What the network has told.
+/// The results of the network checks.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) checks: Vec<Check>,
     pub(super) dates: Vec<Dated>,
-    /// Hosts whose certificate is trusted, and those whose is not.
+    /// Lines that begin with a host whose certificate is trusted, followed by its expiry.
     trusted: Vec<String>,
+    /// Whether a certificate was not trusted.
     distrusted: bool,
 }
 
-/// All that the configuration would ask over the network.
+/// Returns every address to which a sync with this configuration would send requests.
 pub(super) fn targets(config: &Config) -> Vec<Target> {
     let intent = &config.intent;
     let mut targets = Vec::new();
@@ -76,10 +77,10 @@ pub(super) async fn look(config: &Config) -> Seen {
         return seen;
     }
     let lost = seen.names(config, &targets).await;
-    let http = match client(&config.intent.network) {
+    let http = match build_client(&config.intent.network) {
         Ok(http) => http,
         Err(error) => {
-            seen.checks.push(Check::error("tls", Chain(&error).to_string(), "correct api.caFile"));
+            seen.checks.push(Check::error("tls", ErrorChain(&error).to_string(), "correct api.caFile"));
             return seen;
         }
     };
@@ -98,7 +99,7 @@ pub(super) async fn look(config: &Config) -> Seen {
 }
 
 impl Seen {
-    /// Whether each host has an address; gives those that have none. Behind a proxy it is the proxy that asks.
+    /// Looks up each host and returns those that have no address. A host behind a proxy is left to the proxy.
     async fn names(&mut self, config: &Config, targets: &[Target]) -> Vec<String> {
         let matcher = proxy::matcher();
         let (mut found, mut lost): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
@@ -113,7 +114,8 @@ impl Seen {
             }
             let name = url.expose().host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
             let port = url.expose().port_or_known_default().unwrap_or(443);
-            let asked = tokio::time::timeout(config.intent.network.connect, tokio::net::lookup_host((name, port)));
+            let asked =
+                tokio::time::timeout(config.intent.network.connect_timeout, tokio::net::lookup_host((name, port)));
             let why = match asked.await {
                 Ok(Ok(mut addresses)) => match addresses.next() {
                     Some(address) => {
@@ -139,11 +141,11 @@ impl Seen {
     }
 
     async fn ask_api(&mut self, config: &Config, source: &ApiSource, http: &reqwest::Client) {
-        // Without a key there is nothing to ask it; that is told already.
+        // Without a key the API cannot be checked; the check of the key reports that.
         let Ok(key) = source.api_key.read() else { return };
         let network = &config.intent.network;
-        let api = Api::new(http.clone(), source.base.clone(), key, network.call, network.redirects);
-        match api.greet().await {
+        let api = ApiClient::new(http.clone(), source.base.clone(), key, network.call_timeout, network.max_redirects);
+        match api.check_access().await {
             Ok(greeting) => {
                 self.note(&source.base, &greeting.headers, greeting.certificate.as_deref());
                 self.checks.push(judge(&source.base.host(), &greeting));
@@ -157,11 +159,14 @@ impl Seen {
         let name = if is_link { "link" } else { PROBE };
         let url =
             if is_link { target.url.join("/").unwrap_or_else(|_| target.url.clone()) } else { target.url.clone() };
-        let sent = tokio::time::timeout(config.intent.network.call, http.get(url.expose().clone()).send()).await;
+        let sent =
+            tokio::time::timeout(config.intent.network.call_timeout, http.get(url.expose().clone()).send()).await;
         let response = match sent {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return self.trouble(name, &url, &Trouble::from_client(error, &url)),
-            Err(_) => return self.trouble(name, &url, &Trouble::new(Cause::Lost, "no answer in time")),
+            Ok(Err(error)) => return self.trouble(name, &url, &RequestError::from_client(error, &url)),
+            Err(_) => {
+                return self.trouble(name, &url, &RequestError::new(RequestErrorCause::NoResponse, "no answer in time"));
+            }
         };
         let certificate = response.extensions().get::<reqwest::tls::TlsInfo>().and_then(|tls| tls.peer_certificate());
         self.note(&url, response.headers(), certificate);
@@ -177,7 +182,7 @@ impl Seen {
         });
     }
 
-    /// The clock and the certificate of whoever has answered.
+    /// Records the `Date` of a server that has responded, and checks when its certificate expires.
     fn note(&mut self, url: &SafeUrl, headers: &HeaderMap, certificate: Option<&[u8]>) {
         let host = url.host();
         let date = headers.get(DATE).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
@@ -187,39 +192,39 @@ impl Seen {
         if !url.is_encrypted() || self.trusted.iter().any(|line| line.starts_with(&format!("{host} "))) {
             return;
         }
-        let Some(end) = certificate.and_then(certificate::end) else {
+        let Some(end) = certificate.and_then(certificate::parse_not_after) else {
             return self.trusted.push(format!("{host} "));
         };
         let until = docwharf_base::model::units::show_time(end);
         if end.duration_since(SystemTime::now()).is_ok_and(|left| left < SOON) {
             let found = format!("the certificate of {host} ends soon: {until}");
-            self.checks.push(Check::warning("tls", found, "have it renewed by whoever runs that server"));
+            self.checks.push(Check::warning("tls", found, "have the operator of that server renew it"));
         }
         self.trusted.push(format!("{host} until {until}"));
     }
 
-    fn trouble(&mut self, name: &'static str, url: &SafeUrl, trouble: &Trouble) {
+    fn trouble(&mut self, name: &'static str, url: &SafeUrl, trouble: &RequestError) {
         let found = format!("{}: {trouble}", url.host());
         self.checks.push(match trouble.cause {
-            Cause::Tls => {
+            RequestErrorCause::Tls => {
                 self.distrusted = true;
                 let advice = "if that is the right server, name its root in api.caFile or SSL_CERT_FILE, and check this machine's clock";
                 Check::error("tls", found, advice)
             }
             // Exports go on without probes, only less often.
             _ if name == PROBE => Check::warning(name, found, "correct sync.probe; until then only sync.maxAge counts"),
-            Cause::NotSent => Check::error(name, found, "check the address, the firewall between, and proxies"),
+            RequestErrorCause::NotConnected => Check::error(name, found, "check the address, the firewall between, and proxies"),
             _ => Check::error(name, found, "check that this is the right address, then try again"),
         });
     }
 }
 
-/// What the answer to a question about no job says of the key.
-fn judge(host: &str, greeting: &Greeting) -> Check {
+/// Returns the check for the API's response to the request for a job that does not exist.
+fn judge(host: &str, greeting: &AccessCheck) -> Check {
     const NAME: &str = "api";
-    let said = &greeting.said;
+    let said = &greeting.summary;
     match greeting.status {
-        400 | 404 | 422 | 200..300 if greeting.is_api => Check::ok(NAME, format!("{host} takes the key")),
+        400 | 404 | 422 | 200..300 if greeting.is_json_object => Check::ok(NAME, format!("{host} takes the key")),
         401 => Check::error(
             NAME,
             format!("{host} does not take the key: {said}"),
@@ -230,7 +235,7 @@ fn judge(host: &str, greeting: &Greeting) -> Check {
             format!("{host} takes the key, but not for this: {said}"),
             "the plan may lack static export, the key may be read-only, or this machine's address is not allowed",
         ),
-        429 | 500.. => Check::warning(NAME, format!("{host} has other things to do: {said}"), "try again later"),
+        429 | 500.. => Check::warning(NAME, format!("{host} cannot answer at the moment: {said}"), "try again later"),
         300..400 => Check::error(NAME, format!("{host} sends elsewhere: {said}"), "correct api.baseUrl"),
         _ => Check::error(
             NAME,

@@ -1,14 +1,13 @@
-//! The certificate under which the site is served, and its key: whether they can be used, until when, who else can read
-//! the key.
+//! Checks the site's certificate and its key: whether they can be used, until when, and who else can read the key.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-use docwharf_base::chain::Chain;
 use crate::config::checked::Config;
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::show_time;
-use docwharf_serve::key_pair::{KeyPair, CertificateValidity};
+use docwharf_serve::key_pair::{CertificateValidity, KeyPair};
 
 use super::Check;
 use super::network::SOON;
@@ -22,7 +21,7 @@ pub(super) fn check(config: &Config) -> Vec<Check> {
         Ok(pair) => pair,
         Err(error) => {
             let advice = "until then docwharf does not start; one that runs goes on with the pair that it has";
-            return vec![Check::error(NAME, Chain(&error).to_string(), advice)];
+            return vec![Check::error(NAME, ErrorChain(&error).to_string(), advice)];
         }
     };
     let now = SystemTime::now();

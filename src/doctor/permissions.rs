@@ -1,4 +1,4 @@
-//! Who may do what, path by path: each is walked from the root, and the first part of it that is in the way is named.
+//! Checks permissions path by path. Each path is walked from the root, and the first component that blocks it is named.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use super::{Check, Verdict, disk};
 
 const NAME: &str = "permissions";
 
-/// What is to be done with a path.
+/// The access that is needed to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     /// Read a file.
@@ -37,7 +37,7 @@ pub(super) fn check(root: Option<&Path>, sources: &Sources, config: Option<&Conf
     wrong
 }
 
-/// The drop folder.
+/// Checks the inbox folder.
 pub(super) fn inbox(config: &Config, subject: &Subject) -> Option<Check> {
     const NAME: &str = "inbox";
     let path = config.inbox.as_ref()?;
@@ -48,7 +48,7 @@ pub(super) fn inbox(config: &Config, subject: &Subject) -> Option<Check> {
     if !path.is_dir() || walk(NAME, path, Use::List, subject).is_some() {
         return Some(wrong);
     }
-    // Such as a stick that is mounted read-only.
+    // For example a USB stick that is mounted read-only.
     let found = format!("{}; bundles are imported from it, but stay there", wrong.found);
     Some(Check { status: Verdict::Warning, found, ..wrong })
 }
@@ -70,7 +70,7 @@ fn paths(root: Option<&Path>, sources: &Sources, config: Option<&Config>, subjec
     paths.extend(config.publish.iter().map(|publish| (publish.directory.clone(), Use::Fill)));
     let key = intent.api.as_ref().and_then(|api| api.api_key.file());
     let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);
-    // One that is missing is told of by who reads it.
+    // A missing file is reported by the check that reads it.
     paths.extend(pair.filter(|path| path.exists()).map(|path| (path.clone(), Use::Read)));
     if let Some(file) = config.log.as_ref().and_then(|log| log.file.as_ref()) {
         let folder = file.parent().map(Path::to_owned);
@@ -88,11 +88,11 @@ fn paths(root: Option<&Path>, sources: &Sources, config: Option<&Config>, subjec
     paths
 }
 
-/// What is in the way, if anything, as a check of this name. A folder that is not there yet is made in the nearest one that
-/// is; a file that is not there is the business of other checks.
+/// Returns what blocks a path, as a check called `name`; `None` if nothing does. A missing folder will be created in
+/// the nearest one that exists; a missing file is left to other checks.
 pub(super) fn walk(name: &'static str, path: &Path, wanted: Use, subject: &Subject) -> Option<Check> {
     if let Some(service) = subject.service() {
-        // systemd makes such a folder when it starts the service, and gives all that is in it to the user.
+        // systemd creates such a folder when it starts the service, and makes the user the owner of its content.
         if service.unit.owns(path) {
             return None;
         }
@@ -135,7 +135,7 @@ fn no_folder(name: &'static str, path: &Path, place: &Path) -> Check {
     Check::error(name, found, "name another place, or move that file away")
 }
 
-/// A path that cannot be used, and the part of it that is in the way.
+/// A path that cannot be used, with the component that blocks it.
 struct Blocked<'a> {
     name: &'static str,
     path: &'a Path,
@@ -160,7 +160,7 @@ impl Blocked<'_> {
             return Check::error(name, found, "mount it so that it can be written to, or use another place");
         }
         let found = format!("{whose}{} lacks {may} on {}", subject.name(), place.display());
-        // The folder in which it would be made may be one that all programs share, such as /var/lib.
+        // The advice is not to open up the parent: all programs may share it, such as /var/lib.
         let is_missing = needed.contains(Access::WRITE_OK) && path != place;
         let advice = if is_missing { subject.make(path) } else { subject.grant(place, &may) };
         Check::error(name, found, advice)

@@ -1,4 +1,4 @@
-//! The addresses to serve at: free, ours already, or somebody else's. Nothing listens on them for the question.
+//! Checks the addresses to serve at: free, in use by this store's daemon, or by another program. It does not listen.
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub(super) fn check(config: &Config, subject: &Subject) -> Vec<Check> {
     [site, of("tls.listen", tls), of("admin.listen", &config.admin), staged].concat()
 }
 
-/// A port that the user of the service may not listen on, whatever root may.
+/// Returns the error for a port that the user of the service may not listen on, even if root may.
 fn too_low(key: &str, address: SocketAddr, service: &ServiceUser) -> Option<Check> {
     let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok();
     let first = first.and_then(|text| text.trim().parse().ok()).unwrap_or(FIRST_FREE_PORT);
@@ -90,7 +90,7 @@ fn address_of(key: &str, address: SocketAddr, running: Option<u32>, subject: &Su
     }
 }
 
-/// Binds as a server does (`serve::listener`) and lets go again, without listening.
+/// Binds as a server does (`docwharf_serve::listener`) and closes the socket, without listening.
 fn bind(address: SocketAddr) -> io::Result<()> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -100,8 +100,8 @@ fn bind(address: SocketAddr) -> io::Result<()> {
     socket.bind(&address.into())
 }
 
-/// The process that writes to the store, by the kernel's list of locks (proc(5)): asking by taking the lock would be in the
-/// way of one that wants it.
+/// Returns the process that has locked the store, from the kernel's list of locks (proc(5)). Trying to lock it would
+/// block a process that wants the lock.
 pub(super) fn writer_of(root: &Path) -> Option<u32> {
     let inode = std::fs::metadata(root.join("lock")).ok()?.ino().to_string();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;

@@ -1,14 +1,14 @@
-//! Proxies: which variables are set, and which hosts are reached through them. Never a password.
+//! Checks proxies: which variables are set, and which hosts are reached through them. Passwords are never shown.
 
 use hyper_util::client::proxy::matcher::Matcher;
 
-use docwharf_base::secret::SafeUrl;
 use crate::config::checked::Config;
+use docwharf_base::secret::SafeUrl;
 
 use super::{Check, network};
 
 const NAME: &str = "proxy";
-/// In the order in which they are looked for.
+/// The variables that name proxies, in the order in which they are shown.
 const VARIABLES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];
 
 pub(super) fn check(config: &Config) -> Check {
@@ -44,15 +44,15 @@ pub(super) fn check(config: &Config) -> Check {
     Check::ok(NAME, format!("{} set; {ways}", set.join(", ")))
 }
 
-/// What the client goes by, or none where `NO_PROXY=*` turns it all off.
+/// Returns the proxy rules of the HTTP client; `None` if `NO_PROXY=*` turns proxies off.
 pub(super) fn matcher() -> Option<Matcher> {
     let off = ["NO_PROXY", "no_proxy"].iter().any(|name| std::env::var(name).is_ok_and(|list| list.trim() == "*"));
     (!off).then(Matcher::from_env)
 }
 
-/// The proxy for this address, without user name and password.
+/// Returns the proxy for an address, without user name and password.
 pub(super) fn through(matcher: &Matcher, url: &SafeUrl) -> Option<String> {
-    let uri: http::Uri = url.name().parse().ok()?;
+    let uri: http::Uri = url.without_secrets().parse().ok()?;
     let proxy = matcher.intercept(&uri)?;
     let proxy = proxy.uri();
     let port = proxy.port_u16().map_or_else(String::new, |port| format!(":{port}"));

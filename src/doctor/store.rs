@@ -1,10 +1,10 @@
-//! The store: its record, and whether what the record names is there.
+//! Checks the store: its record, and whether the versions that the record names exist undamaged.
 
 use std::path::Path;
 
-use docwharf_base::chain::Chain;
-use docwharf_base::model::units::count_noun;
 use docwharf_agent::store::VersionStore;
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::units::count_noun;
 
 use super::{Check, ports};
 
@@ -20,11 +20,13 @@ pub(super) fn check(root: &Path) -> Vec<Check> {
     }
     let record = match store.record() {
         Ok(record) => record,
-        Err(error) => return vec![Check::error(NAME, Chain(&error).to_string(), "start docwharf run, or sync")],
+        Err(error) => return vec![Check::error(NAME, ErrorChain(&error).to_string(), "start docwharf run, or sync")],
     };
     let versions = match store.versions() {
         Ok(versions) => versions,
-        Err(error) => return vec![Check::error(NAME, Chain(&error).to_string(), "check owner and mode of the store")],
+        Err(error) => {
+            return vec![Check::error(NAME, ErrorChain(&error).to_string(), "check owner and mode of the store")];
+        }
     };
     let mut checks = Vec::new();
     if let Some(id) = record.active.filter(|&id| !store.has(id)) {

@@ -1,5 +1,6 @@
-//! As whom `doctor` judges: as the process that it is, or, typed by root beside the systemd unit that runs this
-//! configuration, as the user of that unit inside its sandbox. What root may do says nothing about the service.
+//! The user for whom `doctor` checks paths and ports. It is the user of this process or, if root runs `doctor` on a
+//! host with a systemd unit for this configuration, the user of that unit inside its sandbox. What root may do says
+//! nothing about the service.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -7,28 +8,28 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
-use docwharf_base::accounts;
 use crate::config::checked::Sources;
 use crate::config::unit::{ServiceUnit, enabled_socket};
+use docwharf_base::accounts;
 
 use super::Check;
 
 const NAME: &str = "user";
 
-/// As whom paths and ports are judged.
+/// The user for whom paths and ports are checked.
 #[derive(Debug)]
 pub(super) enum Subject {
-    /// As the process that asks.
+    /// The user of this process.
     Process,
-    /// As the user of a service unit.
+    /// The user of a service unit.
     Service(Box<ServiceUser>),
 }
 
-/// The user of a service unit.
+/// The user of a service unit, with its groups and sockets.
 #[derive(Debug)]
 pub(super) struct ServiceUser {
     pub(super) unit: ServiceUnit,
-    /// None for one that exists only while the service runs: it owns nothing but what systemd gives to it.
+    /// `None` for a user that exists only while the service runs (`DynamicUser=`): it owns only what systemd provides.
     uid: Option<u32>,
     gids: Vec<u32>,
     /// The socket unit that listens in place of `server.listen`.
@@ -39,18 +40,20 @@ impl Subject {
     pub(super) fn new(sources: &Sources) -> Subject {
         let Some(unit) = sources.unit() else { return Subject::Process };
         let account = match &unit.user {
-            Some(user) => accounts::user(user),
+            Some(user) => accounts::find_user(user),
             None if unit.dynamic_user => None,
-            None => accounts::user("0"),
+            None => accounts::find_user("0"),
         };
         let mut gids: Vec<u32> = account.iter().map(|account| account.gid).collect();
-        gids.extend(unit.group.iter().chain(&unit.supplementary_groups).filter_map(|name| accounts::group(name)));
-        gids.extend(unit.user.iter().flat_map(|user| accounts::groups_of(user)));
+        gids.extend(
+            unit.group.iter().chain(&unit.supplementary_groups).filter_map(|name| accounts::find_group_id(name)),
+        );
+        gids.extend(unit.user.iter().flat_map(|user| accounts::find_group_ids(user)));
         let socket = enabled_socket(&unit);
         Subject::Service(Box::new(ServiceUser { unit, uid: account.map(|account| account.uid), gids, socket }))
     }
 
-    /// As whom, as a line of its own.
+    /// Returns the check that says for whom the others are made.
     pub(super) fn check(&self, sources: &Sources) -> Check {
         let Subject::Service(service) = self else {
             let beside = ServiceUnit::for_configuration(&sources.file().0);
@@ -71,7 +74,7 @@ impl Subject {
         Check::ok(NAME, format!("what follows is judged as {} ({user}{groups})", self.name()))
     }
 
-    /// Who it is, in a sentence.
+    /// Returns the name of the user, for use in a sentence.
     pub(super) fn name(&self) -> String {
         match self {
             Subject::Service(service) => format!("the user of {}", service.unit.name),
@@ -82,7 +85,7 @@ impl Subject {
         }
     }
 
-    /// The service's user, if it is judged as that.
+    /// Returns the service's user; `None` if the checks are made for this process.
     pub(super) fn service(&self) -> Option<&ServiceUser> {
         match self {
             Subject::Service(service) => Some(service),
@@ -90,7 +93,7 @@ impl Subject {
         }
     }
 
-    /// Whether modes let it use this one path; what lies above it is not looked at.
+    /// Checks whether the modes of this one path allow the access. The folders above it are not checked.
     pub(super) fn access(&self, path: &Path, needed: Access) -> Result<(), Errno> {
         let Subject::Service(service) = self else { return accessat(CWD, path, needed, AtFlags::EACCESS) };
         let metadata = std::fs::metadata(path)
@@ -101,7 +104,7 @@ impl Subject {
         if file.allows(service.uid, &service.gids, wanted) { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
-    /// What is to be done about a folder that is missing and that it may not make.
+    /// Returns advice for a missing folder that the user may not create.
     pub(super) fn make(&self, path: &Path) -> String {
         let path = path.display();
         let of = |uid: u32| format!("as root, install -d -o {uid} {path}; or name another place");
@@ -120,7 +123,7 @@ impl Subject {
         }
     }
 
-    /// What is to be done about a path that modes keep from it; `may` is what it lacks, of `rwx`.
+    /// Returns advice for a path whose mode denies access to the user; `may` are the missing rights, of `rwx`.
     pub(super) fn grant(&self, place: &Path, may: &str) -> String {
         let place = place.display();
         match self {
@@ -141,12 +144,12 @@ impl Subject {
 }
 
 impl ServiceUser {
-    /// A drop-in with this setting, as advice.
+    /// Returns advice to add this setting to the unit in a drop-in file.
     pub(super) fn drop_in(&self, setting: &str) -> String {
         format!("systemctl edit {}, and below [Service]: {setting}", self.unit.name)
     }
 
-    /// Why its sandbox keeps it from writing to `path`, and what to do.
+    /// Returns the error for a path that the sandbox of the unit makes read-only, with advice; `None` if it does not.
     pub(super) fn write_barrier(&self, name: &'static str, path: &Path) -> Option<Check> {
         let real = resolve(path);
         let setting = self.unit.write_barrier(&real)?;
@@ -160,7 +163,7 @@ impl ServiceUser {
         Some(Check::error(name, found, advice))
     }
 
-    /// Why its sandbox hides `path` from it, and what to do.
+    /// Returns the error for a path that the sandbox of the unit hides, with advice; `None` if it does not.
     pub(super) fn read_barrier(&self, name: &'static str, path: &Path) -> Option<Check> {
         let setting = self.unit.read_barrier(&resolve(path))?;
         let found = format!("{} does not see {}: {setting} of the unit", self.unit.name, path.display());
@@ -168,7 +171,7 @@ impl ServiceUser {
     }
 }
 
-/// Where a path really is, as far as it exists: settings of a sandbox are about that.
+/// Resolves the links in the part of a path that exists: settings of a sandbox apply to the resolved path.
 fn resolve(path: &Path) -> PathBuf {
     let there = super::disk::existing(path);
     let rest = path.strip_prefix(&there).unwrap_or(Path::new(""));
@@ -184,8 +187,8 @@ struct FileMode {
 }
 
 impl FileMode {
-    /// Whether a user of this number (none: one that owns nothing) and these groups has all of `wanted`, of 4 (read), 2
-    /// (write) and 1 (search). As in `path_resolution(7)`, the first class that fits decides.
+    /// Returns whether a user with this id (`None`: one that owns nothing) and these groups has all rights of `wanted`:
+    /// the sum of 4 (read), 2 (write) and 1 (search). As in `path_resolution(7)`, the first class that fits decides.
     fn allows(self, uid: Option<u32>, gids: &[u32], wanted: u32) -> bool {
         let shift = match () {
             () if uid == Some(0) => return true,

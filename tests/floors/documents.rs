@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use docwharf::origin::{OriginLimits, Resource, Unit};
+use docwharf::origin::{LimitUnit, OriginLimits, SharedResource};
 
 /// Documents that name tests.
 const DOCUMENTS: [&str; 5] = ["SECURITY.md", "TESTING.md", "ARCHITECTURE.md", "README.md", "CONTRIBUTING.md"];
@@ -415,14 +415,14 @@ fn every_bound_of_security_is_that_of_the_code() {
 #[test]
 fn what_organizations_share_is_in_security_with_its_defaults() {
     let (rows, limits) = (resources(), OriginLimits::default());
-    for resource in Resource::ALL {
+    for resource in SharedResource::ALL {
         let quoted = format!("`{}`", resource.key());
         let is_it = |row: &&Row| row.cell("key") == quoted || row.cell("resource, key") == quoted;
         let found: Vec<&Row> = rows.iter().filter(is_it).collect();
         assert_eq!(found.len(), 1, "{quoted}: {found:?}");
         for (heading, bound) in [("each", limits.organization[resource]), ("all", limits.total[resource])] {
             let amount =
-                if resource.unit() == Unit::Time { Amount::Milliseconds(bound) } else { Amount::Number(bound) };
+                if resource.unit() == LimitUnit::Time { Amount::Milliseconds(bound) } else { Amount::Number(bound) };
             let cell = found[0].cell(heading);
             let is_told = found[0].cells.contains_key(heading);
             assert!(!is_told || amount.is_said_in(cell), "{quoted}: {heading} is {amount:?}, and not {cell:?}");

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use docwharf::model::version::{VersionLabel, VersionId};
+use docwharf::model::version::{VersionId, VersionLabel};
 use docwharf::seal::SealProgress;
 use docwharf::store::operations::StoreOperations;
-use docwharf::sync::scheduler::{SyncScheduler, ClockReading, Rhythm};
-use docwharf::sync::plan::SyncTrigger;
 use docwharf::sync::activation::{ImportRequest, SyncReport, candidates, import, read_record};
+use docwharf::sync::plan::SyncTrigger;
+use docwharf::sync::scheduler::{ClockReading, Rhythm, SyncScheduler};
 use docwharf::sync::seal_operations::SealOperations;
-use docwharf::sync::{SyncIntent, SyncError, operator, run};
+use docwharf::sync::{SyncError, SyncIntent, operator, run};
 
 use super::random::Random;
 use super::settings;
@@ -201,8 +201,14 @@ impl Sim {
                 Work::Sync(trigger, _) => self.sync(&intent, *trigger, force),
                 Work::Import(path, label, _) => {
                     let source = path.display().to_string();
-                    let handed =
-                        ImportRequest { path, file: None, source: &source, label: label.as_ref(), who: "importer", force };
+                    let handed = ImportRequest {
+                        path,
+                        file: None,
+                        source: &source,
+                        label: label.as_ref(),
+                        who: "importer",
+                        force,
+                    };
                     import(self, &|| self.in_force(), handed, &SealProgress::default())
                 }
                 Work::Release => operator::activate_due(self, &|| self.in_force(), "somebody", &stop),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use docwharf::fetch::Known;
+use docwharf::fetch::BundleValidator;
 use docwharf::model::version::VersionId;
 use docwharf::store::record::StoreRecord;
 use docwharf::store::{HistoryEvent, Receipt};
@@ -44,7 +44,7 @@ pub(crate) struct Version {
 #[derive(Debug, Clone)]
 pub(crate) struct Partial {
     pub(crate) source: String,
-    pub(crate) known: Known,
+    pub(crate) known: BundleValidator,
     pub(crate) content: Content,
     pub(crate) received: u64,
     /// Some of it was received by an earlier process.

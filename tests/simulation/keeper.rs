@@ -6,15 +6,15 @@ use std::path::Path;
 
 use docwharf::bundle::refusal::{BundleFault, BundleRefusal};
 use docwharf::model::version::VersionId;
-use docwharf::seal::{SealOptions, SealProgress, SealError};
+use docwharf::seal::{SealError, SealOptions, SealProgress};
 use docwharf::store::operations::StoreOperations;
-use docwharf::store::record::{StoreRecord, GateVerdict};
-use docwharf::store::space::{VersionSize, SpaceRequest};
+use docwharf::store::record::{GateVerdict, StoreRecord};
+use docwharf::store::space::{SpaceRequest, VersionSize};
 use docwharf::store::writer::CommitOutcome;
 use docwharf::store::{HistoryEvent, Receipt, StoreError, StoredVersion};
 use docwharf::sync::ingest::{IncomingBundle, Occasion};
 use docwharf::sync::seal_operations::{BundleSummary, SealOperations};
-use docwharf::sync::{SyncIntent, SyncError};
+use docwharf::sync::{SyncError, SyncIntent};
 
 use super::arrivals;
 use super::disk::Content;
@@ -245,7 +245,12 @@ impl SealOperations for Sim {
         SpaceRequest { whole: size, more: if ours { 0 } else { size } }
     }
 
-    fn seal(&self, arrival: &IncomingBundle<'_>, _: &SealOptions, _: &SealProgress) -> Result<(BundleSummary, Aside), SyncError> {
+    fn seal(
+        &self,
+        arrival: &IncomingBundle<'_>,
+        _: &SealOptions,
+        _: &SealProgress,
+    ) -> Result<(BundleSummary, Aside), SyncError> {
         self.operation(|| format!("prove {}", arrival.title));
         self.pass(std::time::Duration::from_millis(1 + self.below(3000)));
         let refused = |fault| {

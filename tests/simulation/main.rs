@@ -187,7 +187,9 @@ fn publish(sim: &Sim, config: &SyncIntent) -> Content {
         s.disk.outside.insert(PathBuf::from(settings::FILE), Outside { content: by_hand, modified });
         match (&config.api, &config.bundle) {
             // Under a pin the first bundle with that label is it.
-            (Some(_), Some(BundleLocation::Link(_) | BundleLocation::File(_))) if pin_wants_bundle(config, s) => by_hand,
+            (Some(_), Some(BundleLocation::Link(_) | BundleLocation::File(_))) if pin_wants_bundle(config, s) => {
+                by_hand
+            }
             _ => content,
         }
     })

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use docwharf::model::version::{VersionLabel, VersionId};
-use docwharf::net::trouble::{Cause, Trouble};
+use docwharf::model::version::{VersionId, VersionLabel};
+use docwharf::net::request_error::{RequestError, RequestErrorCause};
 use docwharf::store::operations::StoreOperations;
-use docwharf::sync::scheduler::Rhythm;
+use docwharf::sync::activation::read_record;
 use docwharf::sync::operator;
 use docwharf::sync::plan::SyncTrigger;
-use docwharf::sync::activation::read_record;
+use docwharf::sync::scheduler::Rhythm;
 use docwharf::sync::{ApiSource, SyncError};
 
 use super::disk::Outside;
@@ -25,44 +25,44 @@ use super::upstream::State;
 pub(crate) struct Weather {
     until: Duration,
     host: Host,
-    cause: Cause,
+    cause: RequestErrorCause,
     retry_after: Option<Duration>,
 }
 
-const CAUSES: [Cause; 13] = [
-    Cause::NotSent,
-    Cause::NotSent,
-    Cause::Lost,
-    Cause::Lost,
-    Cause::Unreadable,
-    Cause::Status(429),
-    Cause::Status(429),
-    Cause::Status(500),
-    Cause::Status(503),
-    Cause::Status(409),
-    Cause::Status(401),
-    Cause::Status(403),
-    Cause::Redirected,
+const CAUSES: [RequestErrorCause; 13] = [
+    RequestErrorCause::NotConnected,
+    RequestErrorCause::NotConnected,
+    RequestErrorCause::NoResponse,
+    RequestErrorCause::NoResponse,
+    RequestErrorCause::Unreadable,
+    RequestErrorCause::Status(429),
+    RequestErrorCause::Status(429),
+    RequestErrorCause::Status(500),
+    RequestErrorCause::Status(503),
+    RequestErrorCause::Status(409),
+    RequestErrorCause::Status(401),
+    RequestErrorCause::Status(403),
+    RequestErrorCause::RefusedRedirect,
 ];
 
 impl Sim {
-    fn any_trouble(&self) -> (Cause, Option<Duration>) {
+    fn any_trouble(&self) -> (RequestErrorCause, Option<Duration>) {
         self.with(|s| {
             let cause = s.random.pick(&CAUSES);
-            let asks = matches!(cause, Cause::Status(429 | 503)) && s.random.happens(0.5);
+            let asks = matches!(cause, RequestErrorCause::Status(429 | 503)) && s.random.happens(0.5);
             (cause, asks.then(|| Duration::from_secs(s.random.pick(&[1, 5, 30, 59, 61, 600, 5000]))))
         })
     }
 
     /// What is wrong with a call, if anything is.
-    pub(crate) fn trouble(&self, host: Host) -> Option<Trouble> {
+    pub(crate) fn trouble(&self, host: Host) -> Option<RequestError> {
         let weather = self.with(|s| s.weather.iter().find(|w| w.host == host && s.elapsed < w.until).cloned());
         let (cause, retry_after) = match weather {
             Some(weather) if self.happens(0.9) => (weather.cause, weather.retry_after),
             _ if self.happens(self.with(|s| s.faults.call)) => self.any_trouble(),
             _ => return None,
         };
-        let mut trouble = Trouble::new(cause, format!("{cause:?}"));
+        let mut trouble = RequestError::new(cause, format!("{cause:?}"));
         trouble.retry_after = retry_after;
         Some(trouble)
     }
@@ -273,7 +273,8 @@ impl Sim {
             let hostile = s.random.happens(0.2);
             let content = s.upstream.write_or_go_back(&mut s.random, s.disk.active(), hostile);
             s.disk.outside.insert(path.clone(), Outside { content, modified: 0 });
-            let label = s.random.happens(0.3).then(|| VersionLabel::new(s.random.pick(&["one", "two", "three"])).unwrap());
+            let label =
+                s.random.happens(0.3).then(|| VersionLabel::new(s.random.pick(&["one", "two", "three"])).unwrap());
             let force = s.random.happens(0.1);
             s.daemon.imports.push_back((path, label, force));
         });
@@ -355,9 +356,11 @@ impl Sim {
             Ok(())
         });
         let result = ended.and_then(|()| {
-            self.acting(Actor::Releasing, || match operator::activate_due(self, &|| intent.clone(), "somebody", &|| true) {
-                Err(SyncError::Interrupted) => Ok(true),
-                result => result.map(|_| false),
+            self.acting(Actor::Releasing, || {
+                match operator::activate_due(self, &|| intent.clone(), "somebody", &|| true) {
+                    Err(SyncError::Interrupted) => Ok(true),
+                    result => result.map(|_| false),
+                }
             })
         });
         if let Ok(true) = result {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use docwharf::base::backoff;
-use docwharf::model::version::{VersionLabel, VersionId};
-use docwharf::net::trouble::{Cause, Trouble};
+use docwharf::model::version::{VersionId, VersionLabel};
+use docwharf::net::request_error::{RequestError, RequestErrorCause};
 use docwharf::store::record::StoreRecord;
 use docwharf::sync::activation::SyncReport;
 use docwharf::sync::{ActivationMode, SyncError};
@@ -94,7 +94,7 @@ impl Rules {
             Ok(_) => (self.failures, self.unrecorded) = (0, self.write_failed),
             Err(error) => {
                 self.failures += 1;
-                let at_least = backoff::after(self.failures).min(interval).mul_f64(0.9);
+                let at_least = backoff::wait_after_failures(self.failures).min(interval).mul_f64(0.9);
                 self.clock = false;
                 if !error.is_absence() {
                     self.patience = now + at_least.saturating_sub(ROUNDING);
@@ -168,10 +168,10 @@ impl Sim {
     }
 
     /// After a call that has brought trouble.
-    pub(crate) fn note_trouble(&self, host: Host, trouble: &Trouble) {
-        let dead_link = matches!(trouble.cause, Cause::Status(401 | 403 | 410)) && host != Host::Api;
+    pub(crate) fn note_trouble(&self, host: Host, trouble: &RequestError) {
+        let dead_link = matches!(trouble.cause, RequestErrorCause::Status(401 | 403 | 410)) && host != Host::Api;
         // That there is no such job is an answer like any other.
-        let unknown = trouble.cause == Cause::Status(404);
+        let unknown = trouble.cause == RequestErrorCause::Status(404);
         let least =
             if dead_link || unknown || host == Host::Docs { Duration::ZERO } else { Duration::from_millis(500) };
         let wait = trouble.retry_after.map_or(Duration::ZERO, |wait| wait.saturating_sub(ROUNDING)).max(least);

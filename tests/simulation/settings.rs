@@ -7,8 +7,8 @@ use docwharf::api::preview::StatusPath;
 use docwharf::base::secret::{SafeUrl, Secret};
 use docwharf::model::version::VersionLabel;
 use docwharf::store::space::SpaceLimits;
-use docwharf::sync::gate::GateRules;
 use docwharf::sync::api_key::KeyPlace;
+use docwharf::sync::gate::GateRules;
 use docwharf::sync::{ActivationMode, ApiSource, BundleLocation, SyncIntent};
 
 use super::random::Random;

@@ -4,23 +4,23 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use docwharf::api::wire::{Job, Link};
+use docwharf::api::responses::{ExportJob, PresignedLink};
 use docwharf::base::secret::SafeUrl;
-use docwharf::fetch::{Arrived, Fetched, Known};
+use docwharf::fetch::{BundleValidator, DownloadResult, ReceivedBundle};
 use docwharf::model::digest::Digest;
-use docwharf::model::version::{VersionLabel, VersionId};
-use docwharf::net::trouble::{Cause, Trouble};
+use docwharf::model::version::{VersionId, VersionLabel};
+use docwharf::net::request_error::{RequestError, RequestErrorCause};
 use docwharf::seal::SealProgress;
 use docwharf::store::operations::StoreOperations;
 use docwharf::store::record::{ProbeResult, StoreRecord};
 use docwharf::store::space::SpaceRequest;
-use docwharf::sync::ingest::{IncomingBundle, IngestedBundle, ingest_bundle, note_offered_again};
+use docwharf::sync::activation::{SyncReport, activate_and_prune};
 use docwharf::sync::activation_decision::ActivationRequest;
+use docwharf::sync::environment::{CallResult, KnownBundle, SyncEnvironment};
+use docwharf::sync::ingest::{IncomingBundle, IngestedBundle, ingest_bundle, note_offered_again};
 use docwharf::sync::known_bundles::known;
 use docwharf::sync::plan::BundleFileState;
-use docwharf::sync::activation::{SyncReport, activate_and_prune};
-use docwharf::sync::environment::{CallResult, KnownBundle, SyncEnvironment};
-use docwharf::sync::{SyncIntent, SyncError, disk_space};
+use docwharf::sync::{SyncError, SyncIntent, disk_space};
 
 use super::disk::{Content, Partial};
 use super::rules::Host;
@@ -38,7 +38,7 @@ pub(crate) struct Act<'a> {
     pub(crate) who: &'a str,
     pub(crate) force: bool,
     pub(crate) source: String,
-    pub(crate) known: Vec<Known>,
+    pub(crate) known: Vec<BundleValidator>,
     pub(crate) furthest: u64,
     pub(crate) counted: u64,
 }
@@ -49,13 +49,13 @@ impl Act<'_> {
     }
 
     /// A call leaves.
-    fn call(&self, host: Host, what: impl FnOnce() -> String) -> Result<Option<Trouble>, SyncError> {
+    fn call(&self, host: Host, what: impl FnOnce() -> String) -> Result<Option<RequestError>, SyncError> {
         self.sim.operation(what);
         self.stopped()?;
         self.sim.check_call(host);
         let trouble = self.sim.trouble(host);
         let delay = match &trouble {
-            Some(trouble) if trouble.cause == Cause::Lost => 30_000,
+            Some(trouble) if trouble.cause == RequestErrorCause::NoResponse => 30_000,
             _ if self.sim.happens(0.02) => 10_000,
             _ => 200,
         };
@@ -64,7 +64,7 @@ impl Act<'_> {
     }
 
     /// Its answer arrives, or trouble does.
-    fn arrive<T>(&self, host: Host, answer: Result<T, Trouble>) -> CallResult<T> {
+    fn arrive<T>(&self, host: Host, answer: Result<T, RequestError>) -> CallResult<T> {
         self.sim.operation(|| match &answer {
             Ok(_) => "    an answer".to_owned(),
             Err(trouble) => format!("    {trouble} ({:?})", trouble.cause),
@@ -85,27 +85,31 @@ impl Act<'_> {
     }
 
     /// What a link leads to now.
-    fn behind(&self, url: &SafeUrl) -> Result<Content, Trouble> {
-        let dead = || Trouble::new(Cause::Status(403), "403");
+    fn behind(&self, url: &SafeUrl) -> Result<Content, RequestError> {
+        let dead = || RequestError::new(RequestErrorCause::Status(403), "403");
         let number = url.expose().path_segments().and_then(|mut parts| parts.next_back()?.parse::<usize>().ok());
         self.sim.with(|s| match number {
             Some(number) => {
                 let &(job, until) = s.upstream.links.get(number).ok_or_else(dead)?;
                 if s.elapsed >= until { Err(dead()) } else { Ok(s.upstream.jobs[job].content) }
             }
-            None => s.upstream.link.ok_or_else(|| Trouble::new(Cause::Status(404), "404")),
+            None => s.upstream.link.ok_or_else(|| RequestError::new(RequestErrorCause::Status(404), "404")),
         })
     }
 
     /// Takes what comes of a bundle.
-    fn receive(&mut self, record: &StoreRecord, content: Content) -> Result<Result<Fetched, Trouble>, SyncError> {
+    fn receive(
+        &mut self,
+        record: &StoreRecord,
+        content: Content,
+    ) -> Result<Result<DownloadResult, RequestError>, SyncError> {
         let sim = self.sim;
         let validator = format!("\"{}\"", content.n);
         let bytes = content.bytes;
         let here = sim.with(|s| {
             let partial = s.disk.partial.take();
             let partial = partial.filter(|p| p.source == self.source && p.known.validator == validator);
-            let known = Known { validator: validator.clone(), size: bytes };
+            let known = BundleValidator { validator: validator.clone(), size: bytes };
             let source = self.source.clone();
             let fresh = Partial { source, known, content, received: 0, resumed: false, damaged: false };
             s.disk.partial.insert(partial.unwrap_or(fresh)).received
@@ -123,11 +127,11 @@ impl Act<'_> {
         });
         self.furthest = self.furthest.max(here + comes);
         if full {
-            return Ok(Err(Trouble::new(Cause::Disk, "no space left")));
+            return Ok(Err(RequestError::new(RequestErrorCause::Disk, "no space left")));
         }
-        let Some(partial) = arrived else { return Ok(Err(Trouble::new(Cause::Lost, "cut"))) };
+        let Some(partial) = arrived else { return Ok(Err(RequestError::new(RequestErrorCause::NoResponse, "cut"))) };
         let has_name = content.has_name();
-        Ok(Ok(Fetched::Whole(Arrived {
+        Ok(Ok(DownloadResult::Received(ReceivedBundle {
             path: PathBuf::from(DOWNLOAD),
             known: has_name.then_some(partial.known),
             resumed: partial.resumed,
@@ -234,7 +238,9 @@ impl SyncEnvironment for Act<'_> {
             })
         };
         // An answer that is lost has been given, perhaps; a request may come twice.
-        let blind = trouble.as_ref().is_some_and(|trouble| matches!(trouble.cause, Cause::Lost | Cause::Unreadable));
+        let blind = trouble.as_ref().is_some_and(|trouble| {
+            matches!(trouble.cause, RequestErrorCause::NoResponse | RequestErrorCause::Unreadable)
+        });
         if (blind && sim.happens(0.5)) || sim.happens(sim.with(|s| s.faults.call * 0.2)) {
             start();
         }
@@ -251,12 +257,12 @@ impl SyncEnvironment for Act<'_> {
         }))
     }
 
-    fn poll(&mut self, id: &str) -> CallResult<Job> {
+    fn poll(&mut self, id: &str) -> CallResult<ExportJob> {
         let trouble = self.call(Host::Api, || format!("GET {id}"))?;
         let state = self.sim.with(|s| s.upstream.job(id).map(|job| s.upstream.jobs[job].state(s.elapsed)));
         let answer = match (trouble, state) {
             (Some(trouble), _) => Err(trouble),
-            (None, None | Some(State::Vanished)) => Err(Trouble::new(Cause::Status(404), "404")),
+            (None, None | Some(State::Vanished)) => Err(RequestError::new(RequestErrorCause::Status(404), "404")),
             (None, Some(state)) => {
                 let status = match state {
                     State::Completed => "completed",
@@ -264,25 +270,25 @@ impl SyncEnvironment for Act<'_> {
                     _ => ["queued", "running", "odd"][self.sim.below(3) as usize],
                 };
                 let status = status.to_owned();
-                Ok(Job { status, progress: None, page_count: None, updated_at: None, error: None })
+                Ok(ExportJob { status, progress: None, page_count: None, updated_at: None, error: None })
             }
         };
         self.arrive(Host::Api, answer)
     }
 
-    fn link(&mut self, id: &str) -> CallResult<Link> {
+    fn link(&mut self, id: &str) -> CallResult<PresignedLink> {
         let trouble = self.call(Host::Api, || format!("POST {id}/bundle"))?;
         let answer = match trouble {
             Some(trouble) => Err(trouble),
             None => self.sim.with(|s| {
                 let job = s.upstream.job(id).filter(|&job| s.upstream.jobs[job].end != State::Vanished);
-                let job = job.ok_or_else(|| Trouble::new(Cause::Status(404), "404"))?;
+                let job = job.ok_or_else(|| RequestError::new(RequestErrorCause::Status(404), "404"))?;
                 let patience = if s.faults.calm { 3600 } else { s.random.below(200) };
                 s.upstream.links.push((job, s.elapsed + Duration::from_secs(patience)));
                 let url = format!("https://storage.test/{}?sig=secret", s.upstream.links.len() - 1);
                 let url = SafeUrl::parse(&url).unwrap();
                 let size = s.random.happens(0.7).then_some(s.upstream.jobs[job].content.bytes);
-                Ok(Link { url, size, expires_at: None })
+                Ok(PresignedLink { url, size, expires_at: None })
             }),
         };
         self.arrive(Host::Api, answer)
@@ -292,7 +298,7 @@ impl SyncEnvironment for Act<'_> {
         known(self.sim, record, source, self.intent.sha256)
     }
 
-    fn begin_download(&mut self, source: &str, known: Vec<Known>) -> Result<(), SyncError> {
+    fn begin_download(&mut self, source: &str, known: Vec<BundleValidator>) -> Result<(), SyncError> {
         self.sim.operation(|| format!("want the bundle of {source}"));
         let received = self.sim.with(|s| {
             s.disk.partial = s.disk.partial.take().filter(|partial| partial.source == source);
@@ -308,7 +314,7 @@ impl SyncEnvironment for Act<'_> {
         self.room(record, SpaceRequest { whole: size, more: size.saturating_sub(here) })
     }
 
-    fn fetch(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<Fetched> {
+    fn fetch(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult> {
         let host = if url.host() == "storage.test" { Host::Storage } else { Host::Files };
         let trouble = self.call(host, || format!("GET {url}"))?;
         let content = match trouble {
@@ -324,7 +330,7 @@ impl SyncEnvironment for Act<'_> {
                         if !content.hostile {
                             self.sim.sees(&self.source, id_of(content));
                         }
-                        Ok(Fetched::Unchanged(known.clone()))
+                        Ok(DownloadResult::Unchanged(known.clone()))
                     }
                     None => self.receive(record, content)?,
                 }
@@ -346,11 +352,16 @@ impl SyncEnvironment for Act<'_> {
         self.sim.with(|s| s.disk.partial = None);
     }
 
-    fn unwrap(&mut self, _: &Arrived) -> Result<Option<PathBuf>, SyncError> {
+    fn unwrap(&mut self, _: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
         Ok(None)
     }
 
-    fn bring(&mut self, record: &mut StoreRecord, arrival: &IncomingBundle<'_>, ours: bool) -> Result<IngestedBundle, SyncError> {
+    fn bring(
+        &mut self,
+        record: &mut StoreRecord,
+        arrival: &IncomingBundle<'_>,
+        ours: bool,
+    ) -> Result<IngestedBundle, SyncError> {
         ingest_bundle(self.sim, record, self.intent, arrival, ours, self.who, &SealProgress::default())
     }
 

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use docwharf::serve::http2::hpack::{HpackDecoder, DecodedFields};
+use docwharf::serve::http2::hpack::{DecodedFields, HpackDecoder};
 
 use super::http::Response;
 use super::upstream::Wire;

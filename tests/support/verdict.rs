@@ -167,7 +167,7 @@ pub fn judge_path(what: &str, path: &Path, limits: BundleLimits) -> Result<Strin
                 matches!(error, docwharf::seal::SealError::Refused { .. }),
                 "{what}: not refused but failed: {error:?}"
             );
-            Err(docwharf::base::chain::Chain(&error).to_string())
+            Err(docwharf::base::error_chain::ErrorChain(&error).to_string())
         }
     }
 }

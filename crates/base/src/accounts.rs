@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::regular;
+use super::regular_file;
 
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
@@ -21,45 +21,45 @@ pub struct UserAccount {
 
 /// Returns the name of the user with this id.
 pub fn user_name(uid: u32) -> Option<String> {
-    name_in(&list(PASSWD), uid)
+    find_name(&read_list(PASSWD), uid)
 }
 
 /// Finds a user by name or by number. A number needs no entry in `/etc/passwd`.
-pub fn user(name: &str) -> Option<UserAccount> {
-    user_in(&list(PASSWD), name)
+pub fn find_user(name: &str) -> Option<UserAccount> {
+    find_user_in(&read_list(PASSWD), name)
 }
 
 /// Finds the id of a group by name or by number.
-pub fn group(name: &str) -> Option<u32> {
-    group_in(&list(GROUP), name)
+pub fn find_group_id(name: &str) -> Option<u32> {
+    find_group_in(&read_list(GROUP), name)
 }
 
 /// Returns the ids of the groups that list this user as a member.
-pub fn groups_of(name: &str) -> Vec<u32> {
-    groups_in(&list(GROUP), name)
+pub fn find_group_ids(name: &str) -> Vec<u32> {
+    find_groups_in(&read_list(GROUP), name)
 }
 
 /// Replaces `uid 0` by `root`, if the number has a name; returns any other text unchanged. Records written without a
 /// login name hold the form `uid <number>`.
-pub fn readable_name(name: &str) -> String {
+pub fn resolve_uid_name(name: &str) -> String {
     let uid = name.strip_prefix("uid ").and_then(|number| number.parse().ok());
     uid.and_then(user_name).unwrap_or_else(|| name.to_owned())
 }
 
-fn list(path: &str) -> String {
-    regular::read_text(Path::new(path), MAX_LIST_BYTES).unwrap_or_default()
+fn read_list(path: &str) -> String {
+    regular_file::read_text(Path::new(path), MAX_LIST_BYTES).unwrap_or_default()
 }
 
 fn fields(line: &str) -> Vec<&str> {
     line.split(':').collect()
 }
 
-fn name_in(passwd: &str, uid: u32) -> Option<String> {
+fn find_name(passwd: &str, uid: u32) -> Option<String> {
     let line = passwd.lines().map(fields).find(|fields| fields.get(2).and_then(|n| n.parse().ok()) == Some(uid))?;
     line.first().filter(|name| !name.is_empty()).map(|name| (*name).to_owned())
 }
 
-fn user_in(passwd: &str, name: &str) -> Option<UserAccount> {
+fn find_user_in(passwd: &str, name: &str) -> Option<UserAccount> {
     let number: Option<u32> = name.parse().ok();
     let of = |fields: Vec<&str>| {
         let (uid, gid) = (fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?);
@@ -70,12 +70,12 @@ fn user_in(passwd: &str, name: &str) -> Option<UserAccount> {
     passwd.lines().map(fields).find_map(of).or(number.map(|uid| UserAccount { uid, gid: uid }))
 }
 
-fn group_in(groups: &str, name: &str) -> Option<u32> {
+fn find_group_in(groups: &str, name: &str) -> Option<u32> {
     let found = groups.lines().map(fields).find(|fields| fields.first() == Some(&name));
     found.and_then(|fields| fields.get(2)?.parse().ok()).or_else(|| name.parse().ok())
 }
 
-fn groups_in(groups: &str, name: &str) -> Vec<u32> {
+fn find_groups_in(groups: &str, name: &str) -> Vec<u32> {
     let has = |fields: &Vec<&str>| fields.get(3).is_some_and(|members| members.split(',').any(|member| member == name));
     groups.lines().map(fields).filter(has).filter_map(|fields| fields.get(2)?.parse().ok()).collect()
 }
@@ -89,28 +89,31 @@ mod tests {
 
     #[test]
     fn accounts_are_found_by_name_and_by_number() {
-        assert_eq!(name_in(PASSWD, 0).as_deref(), Some("root"));
-        assert_eq!(name_in(PASSWD, 7), None);
-        assert_eq!(user_in(PASSWD, "alice"), Some(UserAccount { uid: 1000, gid: 1001 }));
-        assert_eq!(user_in(PASSWD, "1000"), Some(UserAccount { uid: 1000, gid: 1001 }));
-        assert_eq!(user_in(PASSWD, "77"), Some(UserAccount { uid: 77, gid: 77 }));
-        assert_eq!(user_in(PASSWD, "nobody-here"), None);
-        assert_eq!(group_in(GROUP, "writers"), Some(50));
-        assert_eq!(group_in(GROUP, "absent"), None);
-        assert_eq!(groups_in(GROUP, "alice"), [50, 4]);
-        assert_eq!(readable_name("alice"), "alice");
+        assert_eq!(find_name(PASSWD, 0).as_deref(), Some("root"));
+        assert_eq!(find_name(PASSWD, 7), None);
+        assert_eq!(find_user_in(PASSWD, "alice"), Some(UserAccount { uid: 1000, gid: 1001 }));
+        assert_eq!(find_user_in(PASSWD, "1000"), Some(UserAccount { uid: 1000, gid: 1001 }));
+        assert_eq!(find_user_in(PASSWD, "77"), Some(UserAccount { uid: 77, gid: 77 }));
+        assert_eq!(find_user_in(PASSWD, "nobody-here"), None);
+        assert_eq!(find_group_in(GROUP, "writers"), Some(50));
+        assert_eq!(find_group_in(GROUP, "absent"), None);
+        assert_eq!(find_groups_in(GROUP, "alice"), [50, 4]);
+        assert_eq!(resolve_uid_name("alice"), "alice");
     }
 
     #[test]
     fn a_name_goes_before_a_number_and_odd_lines_lead_nowhere() {
         let odd = ":x:7:7::/:\nshort:x\nletters:x:one:1::/:\n8:x:9:9::/:\nsecond:x:9:1::/:\n";
-        assert_eq!((name_in(odd, 7), name_in(odd, 9).as_deref()), (None, Some("8")));
-        assert_eq!((user_in(odd, "short"), user_in(odd, "letters")), (None, None));
-        assert_eq!(user_in(odd, "8"), Some(UserAccount { uid: 9, gid: 9 }));
-        assert_eq!(user_in(PASSWD, "0"), Some(UserAccount { uid: 0, gid: 0 }));
-        assert_eq!((group_in(GROUP, "50"), group_in(GROUP, "77"), group_in(GROUP, "-1")), (Some(50), Some(77), None));
-        assert_eq!((groups_in(GROUP, "bob"), groups_in(GROUP, "ali")), (vec![50, 51], vec![]));
-        assert_eq!(readable_name("uid 0"), user_name(0).unwrap_or_else(|| "uid 0".to_owned()));
-        assert_eq!(["0", "uid x", "uid"].map(readable_name), ["0", "uid x", "uid"]);
+        assert_eq!((find_name(odd, 7), find_name(odd, 9).as_deref()), (None, Some("8")));
+        assert_eq!((find_user_in(odd, "short"), find_user_in(odd, "letters")), (None, None));
+        assert_eq!(find_user_in(odd, "8"), Some(UserAccount { uid: 9, gid: 9 }));
+        assert_eq!(find_user_in(PASSWD, "0"), Some(UserAccount { uid: 0, gid: 0 }));
+        assert_eq!(
+            (find_group_in(GROUP, "50"), find_group_in(GROUP, "77"), find_group_in(GROUP, "-1")),
+            (Some(50), Some(77), None)
+        );
+        assert_eq!((find_groups_in(GROUP, "bob"), find_groups_in(GROUP, "ali")), (vec![50, 51], vec![]));
+        assert_eq!(resolve_uid_name("uid 0"), user_name(0).unwrap_or_else(|| "uid 0".to_owned()));
+        assert_eq!(["0", "uid x", "uid"].map(resolve_uid_name), ["0", "uid x", "uid"]);
     }
 }

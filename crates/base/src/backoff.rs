@@ -4,20 +4,20 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 /// Returns the wait after this many failures in a row: 5 s, doubled each time, at most 10 min.
-pub fn after(failures: u32) -> Duration {
-    const FIRST: Duration = Duration::from_secs(5);
-    const MOST: Duration = Duration::from_mins(10);
+pub fn wait_after_failures(failures: u32) -> Duration {
+    const FIRST_WAIT: Duration = Duration::from_secs(5);
+    const MAX_WAIT: Duration = Duration::from_mins(10);
     let doublings = failures.saturating_sub(1).min(16);
-    (FIRST * 2u32.saturating_pow(doublings)).min(MOST)
+    (FIRST_WAIT * 2u32.saturating_pow(doublings)).min(MAX_WAIT)
 }
 
 /// Returns the pause before attempt `n` + 1 within a sync: 1, 2, 4, 8 s, times 0.5 to 1.0. `random` is between 0 and 1.
-pub fn step(n: u32, random: f64) -> Duration {
+pub fn pause_after_attempt(n: u32, random: f64) -> Duration {
     Duration::from_secs(1 << n.saturating_sub(1).min(3)).mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
 }
 
 /// Returns a random number from 0 to 1.
-pub fn random() -> f64 {
+pub fn random_fraction() -> f64 {
     // The standard library seeds its hashers from the system's randomness, which is random enough to spread timers.
     (RandomState::new().hash_one(0) % 1001) as f64 / 1000.0
 }
@@ -33,31 +33,31 @@ mod tests {
 
     #[test]
     fn waits_double_from_five_seconds_to_ten_minutes() {
-        let waits: Vec<u64> = (1..=9).map(|n| after(n).as_secs()).collect();
+        let waits: Vec<u64> = (1..=9).map(|n| wait_after_failures(n).as_secs()).collect();
         assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 600, 600]);
-        assert_eq!(after(u32::MAX).as_secs(), 600);
+        assert_eq!(wait_after_failures(u32::MAX).as_secs(), 600);
     }
 
     #[test]
     fn jitter_stays_within_a_tenth() {
         for _ in 0..1000 {
-            let wait = jitter(Duration::from_secs(100), random()).as_secs_f64();
+            let wait = jitter(Duration::from_secs(100), random_fraction()).as_secs_f64();
             assert!((89.9..=110.1).contains(&wait), "{wait}");
         }
     }
 
     #[test]
     fn pauses_and_waits_lie_where_chance_puts_them_and_never_beyond() {
-        let millis = |n, random| step(n, random).as_millis();
+        let millis = |n, random| pause_after_attempt(n, random).as_millis();
         for (n, most) in [(0, 1000), (1, 1000), (2, 2000), (3, 4000), (4, 8000), (5, 8000), (u32::MAX, 8000)] {
             assert_eq!([0.0, 0.5, 1.0].map(|random| millis(n, random)), [most / 2, most * 3 / 4, most], "{n}");
             assert_eq!([-1.0, 2.0].map(|random| millis(n, random)), [most / 2, most], "{n}");
         }
         let around = |random| jitter(Duration::from_secs(100), random).as_millis();
         assert_eq!([-1.0, 0.0, 0.5, 1.0, 2.0].map(around), [90_000, 90_000, 100_000, 110_000, 110_000]);
-        assert_eq!(after(0).as_secs(), 5);
-        let first = random();
-        assert!((0..100).map(|_| random()).all(|next| (0.0..=1.0).contains(&next)));
-        assert!((0..100).any(|_| random().to_bits() != first.to_bits()), "chance is not always the same");
+        assert_eq!(wait_after_failures(0).as_secs(), 5);
+        let first = random_fraction();
+        assert!((0..100).map(|_| random_fraction()).all(|next| (0.0..=1.0).contains(&next)));
+        assert!((0..100).any(|_| random_fraction().to_bits() != first.to_bits()), "chance is not always the same");
     }
 }

@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::geteuid;
 
-use super::directory::{Access, Demands, Directory};
+use super::directory::{Directory, FileAccess, FileRequirements};
 
 /// Open flag (`O_NOFOLLOW`) for files that are never links, in directories to which other users may write.
-pub const NO_LINK: i32 = OFlags::NOFOLLOW.bits().cast_signed();
+pub const NO_FOLLOW_FLAG: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Replaces `dir/name` by `bytes`. After a crash the file holds either all of the old or all of the new content.
 pub fn replace(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    replace_by(dir, name, 0o644, |mut file| file.write_all(bytes))
+    replace_with(dir, name, 0o644, |mut file| file.write_all(bytes))
 }
 
 /// Replaces a file like [`replace`]; the new file is read-only (0440).
-pub fn replace_sealed(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    replace_by(dir, name, 0o440, |mut file| file.write_all(bytes))
+pub fn replace_read_only(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    replace_with(dir, name, 0o440, |mut file| file.write_all(bytes))
 }
 
 /// Replaces a file like [`replace`]; the new file has the permissions `mode`, and `fill` writes its content. If `fill`
 /// fails, nothing is left of the new file.
-pub fn replace_by(dir: &Path, name: &str, mode: u32, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+pub fn replace_with(dir: &Path, name: &str, mode: u32, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     let temporary = dir.join(format!(".{name}.new"));
     let written = write(&temporary, mode, fill).and_then(|()| std::fs::rename(&temporary, dir.join(name)));
     if let Err(error) = written {
@@ -59,7 +59,7 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
 /// Restricts the mode of a lock file of an earlier release: a user who can open a file can lock it. The group keeps its
 /// access if it may write, as in a volume that pods of several users share. Errors are ignored, because not every file
 /// system has such modes.
-fn shut(file: &File) {
+fn restrict_lock_mode(file: &File) {
     let Ok(about) = file.metadata() else { return };
     let group = if about.mode() & 0o020 == 0 { 0 } else { 0o070 };
     let mode = about.mode() & (0o7700 | group);
@@ -70,26 +70,30 @@ fn shut(file: &File) {
 
 /// An exclusive `flock`. It is released when dropped, and when the process ends, however it ends.
 #[derive(Debug)]
-pub struct Lock {
+pub struct FileLock {
     _file: File,
 }
 
-impl Lock {
+impl FileLock {
     /// Takes the lock on `path`, and waits for it up to `patience`. Returns `None` if another process still holds it
     /// then.
-    pub fn take(path: &Path, patience: Duration) -> io::Result<Option<Lock>> {
+    pub fn acquire(path: &Path, patience: Duration) -> io::Result<Option<FileLock>> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Lock::take_in(&Directory::open(parent)?, path.file_name().unwrap_or_default(), patience)
+        FileLock::acquire_in(&Directory::open(parent)?, path.file_name().unwrap_or_default(), patience)
     }
 
-    /// Takes a lock like [`Lock::take`], on a file in `directory`. It follows no link, and a named pipe is an error.
-    pub fn take_in(directory: &Directory, name: impl AsRef<OsStr>, patience: Duration) -> io::Result<Option<Lock>> {
-        let file = directory.open_file(name.as_ref(), Access::Append(0o600), Demands::default())?;
-        shut(&file);
+    /// Takes a lock like [`FileLock::acquire`], on a file in `directory`. It follows no link, and a named pipe is an error.
+    pub fn acquire_in(
+        directory: &Directory,
+        name: impl AsRef<OsStr>,
+        patience: Duration,
+    ) -> io::Result<Option<FileLock>> {
+        let file = directory.open_file(name.as_ref(), FileAccess::Append(0o600), FileRequirements::default())?;
+        restrict_lock_mode(&file);
         let deadline = Instant::now() + patience;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(Lock { _file: file })),
+                Ok(()) => return Ok(Some(FileLock { _file: file })),
                 Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
                     // flock(2) has no timeout; ten attempts a second cost nothing.
                     std::thread::sleep(Duration::from_millis(100).min(patience));
@@ -132,7 +136,7 @@ mod tests {
         symlink(dir.join("record"), dir.join("other")).unwrap();
         replace(dir, "other", b"other").unwrap();
         assert_eq!((content("record"), content("other")), ("new".to_owned(), "other".to_owned()));
-        let failed = replace_by(dir, "record", 0o600, |mut file| {
+        let failed = replace_with(dir, "record", 0o600, |mut file| {
             file.write_all(b"half")?;
             Err(io::Error::other("full"))
         });
@@ -147,8 +151,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
         replace(dir, "open", b"x").unwrap();
-        replace_sealed(dir, "sealed", b"x").unwrap();
-        replace_by(dir, "private", 0o600, |mut file| file.write_all(b"x")).unwrap();
+        replace_read_only(dir, "sealed", b"x").unwrap();
+        replace_with(dir, "private", 0o600, |mut file| file.write_all(b"x")).unwrap();
         let may = |name: &str, bits: u32| mode(&dir.join(name)) & bits;
         assert_eq!((may("open", 0o733), may("sealed", 0o737), may("private", 0o777)), (0o600, 0o400, 0o600));
         assert!(names(dir).iter().all(|name| std::fs::read(dir.join(name)).unwrap() == b"x"));
@@ -158,24 +162,24 @@ mod tests {
     fn a_lock_has_one_holder_until_that_gives_it_up() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let take = || Lock::take(&path, Duration::ZERO).unwrap();
+        let take = || FileLock::acquire(&path, Duration::ZERO).unwrap();
         let first = take();
         assert!(first.is_some() && take().is_none());
-        assert!(Lock::take(&path, Duration::from_millis(1)).unwrap().is_none());
+        assert!(FileLock::acquire(&path, Duration::from_millis(1)).unwrap().is_none());
         drop(first);
         let directory = Directory::open(dir.path()).unwrap();
-        let second = Lock::take_in(&directory, "lock", Duration::ZERO).unwrap();
+        let second = FileLock::acquire_in(&directory, "lock", Duration::ZERO).unwrap();
         assert!(second.is_some() && take().is_none());
         symlink(&path, dir.path().join("link")).unwrap();
-        assert!(Lock::take(&dir.path().join("link"), Duration::ZERO).is_err(), "no link is followed");
-        assert!(Lock::take(dir.path(), Duration::ZERO).is_err());
+        assert!(FileLock::acquire(&dir.path().join("link"), Duration::ZERO).is_err(), "no link is followed");
+        assert!(FileLock::acquire(dir.path(), Duration::ZERO).is_err());
     }
 
     #[test]
     fn an_older_lock_is_shut_to_all_but_its_owner_and_a_group_that_may_write_to_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        drop(Lock::take(&path, Duration::ZERO).unwrap());
+        drop(FileLock::acquire(&path, Duration::ZERO).unwrap());
         assert_eq!(mode(&path), 0o600);
         for (old, new) in [
             (0o600, 0o600),
@@ -189,7 +193,7 @@ mod tests {
             (0o777, 0o770),
         ] {
             std::fs::set_permissions(&path, Permissions::from_mode(old)).unwrap();
-            drop(Lock::take(&path, Duration::ZERO).unwrap());
+            drop(FileLock::acquire(&path, Duration::ZERO).unwrap());
             assert_eq!(mode(&path), new, "{old:o}");
         }
     }

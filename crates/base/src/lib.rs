@@ -27,19 +27,19 @@
 
 pub mod accounts;
 pub mod backoff;
-pub mod chain;
 pub mod codec;
-pub mod cores;
 #[allow(unsafe_code)] // one block; its SAFETY comment gives the reason
-pub mod defer;
+pub mod defer_accept;
 pub mod directory;
 pub mod durable;
-pub mod exposition;
-pub mod growth;
-pub mod mapped;
+pub mod error_chain;
+pub mod growing_file;
+pub mod mapped_files;
+pub mod metrics_format;
 pub mod model;
 pub mod net;
-pub mod priority;
-pub mod regular;
+pub mod processors;
+pub mod regular_file;
 pub mod runtime;
 pub mod secret;
+pub mod thread_priority;

@@ -6,12 +6,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use tokio::runtime::{Builder, Runtime};
 
 /// Upper bound of the number of descriptors that a new runtime needs.
-const NEEDED: usize = 8;
+const NEEDED_DESCRIPTORS: usize = 8;
 
 /// Builds a runtime with I/O, timers and signals. Tokio panics if it gets no descriptors for signals, so this function
 /// first checks that there are enough.
-pub fn build(builder: &mut Builder) -> io::Result<Runtime> {
-    let enough: io::Result<Vec<OwnedFd>> = (0..NEEDED).map(|_| io::stderr().as_fd().try_clone_to_owned()).collect();
+pub fn build_runtime(builder: &mut Builder) -> io::Result<Runtime> {
+    let enough: io::Result<Vec<OwnedFd>> =
+        (0..NEEDED_DESCRIPTORS).map(|_| io::stderr().as_fd().try_clone_to_owned()).collect();
     drop(enough?);
     builder.enable_all().build()
 }

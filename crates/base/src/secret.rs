@@ -11,7 +11,7 @@ use url::Url;
 use zeroize::{Zeroize, Zeroizing};
 
 /// Minimum length in bytes of a text to hide; hiding shorter ones would damage ordinary words.
-const SHORTEST: usize = 6;
+const MIN_HIDDEN_BYTES: usize = 6;
 
 /// A text that is never displayed.
 #[derive(Clone, PartialEq, Eq)]
@@ -55,16 +55,16 @@ impl SafeUrl {
     /// Parses an absolute http or https URL. The error message never repeats the text.
     pub fn parse(text: &str) -> Result<SafeUrl, String> {
         let url = Url::parse(text.trim()).map_err(|error| format!("it is no URL ({error})"))?;
-        SafeUrl::of(url)
+        SafeUrl::from_url(url)
     }
 
     /// Resolves `location` as a reference relative to this URL (RFC 3986 section 5, RFC 9110 section 10.2.2).
     pub fn join(&self, location: &str) -> Result<SafeUrl, String> {
         let url = self.0.join(location).map_err(|error| format!("it is no URL ({error})"))?;
-        SafeUrl::of(url)
+        SafeUrl::from_url(url)
     }
 
-    fn of(url: Url) -> Result<SafeUrl, String> {
+    fn from_url(url: Url) -> Result<SafeUrl, String> {
         match url.scheme() {
             "http" | "https" if url.has_host() => Ok(SafeUrl(url)),
             scheme => Err(format!("it is not http or https but {scheme:?}")),
@@ -108,7 +108,7 @@ impl SafeUrl {
     }
 
     /// The URL without its secret parts. Receipts, labels and messages use it as the name of the source.
-    pub fn name(&self) -> String {
+    pub fn without_secrets(&self) -> String {
         let mut url = self.0.clone();
         url.set_query(None);
         url.set_fragment(None);
@@ -122,7 +122,7 @@ impl SafeUrl {
 impl fmt::Display for SafeUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hidden = if self.has_query() { "?***" } else { "" };
-        write!(f, "{}{hidden}", self.name())
+        write!(f, "{}{hidden}", self.without_secrets())
     }
 }
 
@@ -150,14 +150,14 @@ impl Drop for SafeUrl {
 
 /// Returns the message of a panic if it is a literal of the program. A formatted message may contain a secret, so it is
 /// withheld; the location is enough to find the cause.
-pub fn words_of_panic(payload: &(dyn Any + Send)) -> &'static str {
+pub fn panic_message(payload: &(dyn Any + Send)) -> &'static str {
     payload.downcast_ref::<&'static str>().copied().unwrap_or("its message is withheld: it may contain a secret")
 }
 
 /// Installs a panic hook that prints one line on stderr: the location and the literal message, without values.
-pub fn guard_panics() {
+pub fn install_panic_hook() {
     panic::set_hook(Box::new(|info: &PanicHookInfo<'_>| {
-        let words = words_of_panic(info.payload());
+        let words = panic_message(info.payload());
         let place = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
         eprintln!("docwharf: a mistake in docwharf itself, at {place}: {words}; please report it with this line");
     }));
@@ -172,27 +172,27 @@ pub struct Scrubber {
 impl Scrubber {
     /// Adds this secret to the texts to hide.
     pub fn hide(&mut self, secret: &Secret) {
-        self.add(secret.expose());
+        self.add_needle(secret.expose());
     }
 
     /// Adds a URL's query, each of its values, its user name and its password to the texts to hide.
     pub fn hide_url(&mut self, url: &SafeUrl) {
         let url = url.expose();
         if let Some(query) = url.query() {
-            self.add(query);
+            self.add_needle(query);
             for pair in query.split('&') {
-                self.add(pair.split_once('=').map_or(pair, |(_, value)| value));
+                self.add_needle(pair.split_once('=').map_or(pair, |(_, value)| value));
             }
             for (_, value) in url.query_pairs() {
-                self.add(&value);
+                self.add_needle(&value);
             }
         }
-        self.add(url.password().unwrap_or_default());
-        self.add(url.username());
+        self.add_needle(url.password().unwrap_or_default());
+        self.add_needle(url.username());
     }
 
-    fn add(&mut self, needle: &str) {
-        if needle.len() >= SHORTEST && !self.needles.iter().any(|known| known.as_str() == needle) {
+    fn add_needle(&mut self, needle: &str) {
+        if needle.len() >= MIN_HIDDEN_BYTES && !self.needles.iter().any(|known| known.as_str() == needle) {
             self.needles.push(Zeroizing::new(needle.to_owned()));
             // Longer ones are replaced first, because they may contain shorter ones.
             self.needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
@@ -232,7 +232,7 @@ mod tests {
         let url = SafeUrl::parse(SIGNED).unwrap();
         assert_eq!(url.to_string(), "https://bucket.example/a/b.tar.gz?***");
         assert_eq!(format!("{url:?}"), url.to_string());
-        assert_eq!(url.name(), "https://bucket.example/a/b.tar.gz");
+        assert_eq!(url.without_secrets(), "https://bucket.example/a/b.tar.gz");
         assert_eq!(format!("{:?}", Secret::new("key".into())), "***");
     }
 
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_panic_tells_its_own_words_and_no_values() {
-        let said = |panic: Box<dyn Any + Send>| words_of_panic(panic.as_ref());
+        let said = |panic: Box<dyn Any + Send>| panic_message(panic.as_ref());
         let literal = panic::catch_unwind(|| panic!("cannot happen")).unwrap_err();
         assert_eq!(said(literal), "cannot happen");
         let key = "dwk_0123456789";

@@ -15,20 +15,20 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use docwharf_serve::body::BodyChunk;
 
 /// The number of bytes read at a time; a download holds no more than this in memory.
-const PIECE: u64 = 256 * 1024;
+const READ_CHUNK_BYTES: u64 = 256 * 1024;
 
 /// A response body. Its length is always known.
 #[derive(Debug)]
-pub enum Body {
+pub enum ApiBody {
     /// Bytes in memory.
     Text(Bytes),
     /// Bytes of a file, read when the connection asks for them.
-    File(Reading),
+    File(FileRangeBody),
 }
 
 /// The part of a file that is still to be sent.
 #[derive(Debug)]
-pub struct Reading {
+pub struct FileRangeBody {
     file: Arc<File>,
     at: u64,
     end: u64,
@@ -36,32 +36,32 @@ pub struct Reading {
     piece: Option<JoinHandle<io::Result<Bytes>>>,
 }
 
-impl Body {
+impl ApiBody {
     /// Creates a body without bytes.
-    pub fn empty() -> Body {
-        Body::Text(Bytes::new())
+    pub fn empty() -> ApiBody {
+        ApiBody::Text(Bytes::new())
     }
 
     /// Creates a body with the bytes of `file` from `start` up to, but not including, `end`.
-    pub fn part(file: Arc<File>, start: u64, end: u64) -> Body {
-        Body::File(Reading { file, at: start, end, piece: None })
+    pub fn part(file: Arc<File>, start: u64, end: u64) -> ApiBody {
+        ApiBody::File(FileRangeBody { file, at: start, end, piece: None })
     }
 
     /// Returns the number of bytes that are still to be sent.
     fn left(&self) -> u64 {
         match self {
-            Body::Text(text) => text.len() as u64,
-            Body::File(reading) => reading.end - reading.at,
+            ApiBody::Text(text) => text.len() as u64,
+            ApiBody::File(reading) => reading.end - reading.at,
         }
     }
 }
 
-impl Reading {
+impl FileRangeBody {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         if self.at >= self.end {
             return Poll::Ready(None);
         }
-        let (file, at, len) = (&self.file, self.at, (self.end - self.at).min(PIECE) as usize);
+        let (file, at, len) = (&self.file, self.at, (self.end - self.at).min(READ_CHUNK_BYTES) as usize);
         let piece = self.piece.get_or_insert_with(|| {
             let file = Arc::clone(file);
             spawn_blocking(move || {
@@ -87,15 +87,15 @@ impl Reading {
     }
 }
 
-impl http_body::Body for Body {
+impl http_body::Body for ApiBody {
     type Data = BodyChunk;
     type Error = io::Error;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<BodyChunk>>>> {
         match self.get_mut() {
-            Body::Text(text) if text.is_empty() => Poll::Ready(None),
-            Body::Text(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text).into())))),
-            Body::File(reading) => {
+            ApiBody::Text(text) if text.is_empty() => Poll::Ready(None),
+            ApiBody::Text(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text).into())))),
+            ApiBody::File(reading) => {
                 reading.poll(context).map(|next| next.map(|piece| piece.map(|piece| Frame::data(piece.into()))))
             }
         }

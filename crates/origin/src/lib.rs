@@ -1,7 +1,7 @@
 //! The management API, served by docwharf itself: for teams that publish their own documentation, for closed networks,
 //! and for tests.
 //!
-//! An [`Organization`] owns [`Project`]s and keys ([`keys`]). A client with a key can request three things: an export
+//! An [`Organization`] owns [`OriginProject`]s and keys ([`keys`]). A client with a key can request three things: an export
 //! ([`exports`]) of a project's [`source`], a preview of a branch ([`previews`]), and the terms that readers searched
 //! for ([`analytics`]). For a completed export it gets a signed link that expires ([`links`]). The link alone is enough
 //! to download the bundle; no key is needed ([`bundles`]). Agents that only need to know whether a site has changed
@@ -12,7 +12,7 @@
 //!
 //! # Example
 //!
-//! An origin that serves exports of one folder. Jobs and bundles are in a temporary folder, because [`Settings::state`]
+//! An origin that serves exports of one folder. Jobs and bundles are in a temporary folder, because [`Settings::storage`]
 //! has its default.
 //!
 //! ```no_run
@@ -44,34 +44,34 @@
 //! # }
 //! ```
 
+mod admin;
 pub mod analytics;
-mod answers;
+pub mod api_keys;
+mod api_types;
 mod body;
-pub mod budget;
-mod bundles;
-pub mod db;
+mod bundle_downloads;
+pub mod database;
 mod domain;
 mod exports;
-mod key;
-pub mod keys;
-mod leftover;
+pub(crate) mod free_space;
+mod key_file;
 pub mod limits;
-mod links;
 mod management;
 mod openapi;
-mod ops;
+mod operations;
 pub mod previews;
-mod production;
+mod production_version;
+pub mod rate_limit;
 mod requests;
+mod responses;
 mod routes;
 mod settings;
 pub mod shares;
+mod signed_links;
+mod site_survey;
 mod sitemap;
 pub mod source;
-pub(crate) mod space;
-mod survey;
-mod table;
-mod types;
+mod stale_work;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -89,57 +89,59 @@ use hyper::body::Incoming;
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
 
-use docwharf_base::chain::Chain;
-use docwharf_site::seal::SealOptions;
-use docwharf_serve::service::RequestService;
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_serve::listener::{self, HttpListener};
 use docwharf_serve::peer::Peer;
+use docwharf_serve::service::RequestService;
+use docwharf_site::seal::SealOptions;
 
-use analytics::Allowance;
-use budget::Budget;
-use db::{Database, DatabaseError};
-use exports::{ExportJobs, BundleRetention};
-use key::KeyFile;
-use links::Signer;
+use analytics::IngestLimits;
+use database::{Database, DatabaseError};
+use exports::{BundleRetention, ExportJobs};
+use key_file::KeyFile;
 use previews::{PreviewError, PreviewService};
-use shares::{SharedPool, Shares};
+use rate_limit::RateLimiter;
+use shares::{ResourcePool, ResourcePools};
+use signed_links::LinkSigner;
 use source::ProjectSource;
 
-pub use body::Body;
+pub use admin::OriginAdmin;
+pub use body::ApiBody;
 pub use domain::{Domain, PublicUrl};
-pub use key::KeyError;
-pub use limits::{OriginLimits, Resource, ResourceLimits, Unit};
-pub use ops::Ops;
-pub use settings::{LONGEST_LINK, Organization, PreviewSettings, Project, SHORTEST_LINK, Settings, State};
+pub use key_file::KeyFileError;
+pub use limits::{LimitUnit, OriginLimits, ResourceLimits, SharedResource};
+pub use settings::{
+    MAX_LINK_LIFETIME, MIN_LINK_LIFETIME, Organization, OriginProject, OriginSettings, OriginStorage, PreviewSettings,
+};
 
 /// The name of the database file in the folder of an origin.
-pub const DATABASE: &str = "origin.db";
+pub const DATABASE_FILE_NAME: &str = "origin.db";
 /// The number of sitemaps that are made at the same time. A sitemap needs no key, and each one reads a whole folder.
-const SITEMAPS_AT_ONCE: usize = 4;
+const MAX_CONCURRENT_SITEMAPS: usize = 4;
 /// The rate limit of preview requests of one organization.
-const PREVIEWS: (u32, Duration) = (5, Duration::from_mins(1));
+const PREVIEW_RATE_LIMIT: (u32, Duration) = (5, Duration::from_mins(1));
 /// The rate limit of analytics queries of one organization.
-const QUESTIONS: (u32, Duration) = (100, Duration::from_hours(1));
+const QUERY_RATE_LIMIT: (u32, Duration) = (100, Duration::from_hours(1));
 /// The rate limit of batches of searches of one organization.
-const BATCHES: (u32, Duration) = (10_000, Duration::from_hours(1));
+const BATCH_RATE_LIMIT: (u32, Duration) = (10_000, Duration::from_hours(1));
 /// The limits (each organization, total, reserve for others) of batches that wait for the disk. Each holds a blocking
 /// thread, and authenticating a client needs such a thread as well.
-const INGESTS: (u64, u64, u64) = (32, 64, 16);
-/// The limits of analytics queries that run at the same time, in the same form as [`INGESTS`]. Each reads all rows of
+const WAITING_BATCH_LIMITS: (u64, u64, u64) = (32, 64, 16);
+/// The limits of analytics queries that run at the same time, in the same form as [`WAITING_BATCH_LIMITS`]. Each reads all rows of
 /// its range.
-const QUESTIONS_AT_ONCE: (u64, u64, u64) = (2, 4, 2);
-/// The limits of analytics queries that run or wait, in the same form as [`INGESTS`].
-const QUESTIONS_WAITING: (u64, u64, u64) = (16, 64, 16);
+const RUNNING_QUERY_LIMITS: (u64, u64, u64) = (2, 4, 2);
+/// The limits of analytics queries that run or wait, in the same form as [`WAITING_BATCH_LIMITS`].
+const WAITING_QUERY_LIMITS: (u64, u64, u64) = (16, 64, 16);
 /// Searches that expire within this time (or within half of `analytics.keep`, if that is less) are left out of a new
 /// paginated query, so that none of its searches expires while it is under way.
-const WALK: Duration = Duration::from_hours(24);
+const PAGINATED_QUERY_LIFETIME: Duration = Duration::from_hours(24);
 /// The window of `limits.*.links` and `limits.*.events`.
 const HOUR: Duration = Duration::from_hours(1);
 /// The interval at which expired data is removed.
-const TIDY: Duration = Duration::from_hours(1);
+const CLEANUP_INTERVAL: Duration = Duration::from_hours(1);
 
 /// A response body: a text or a part of a bundle, or the body that the site of a preview returns.
-pub type Said = Either<Body, docwharf_serve::body::ResponseBody>;
+pub type OriginBody = Either<ApiBody, docwharf_serve::body::ResponseBody>;
 
 /// An error that prevents the start of an origin.
 #[derive(Debug, thiserror::Error)]
@@ -157,7 +159,7 @@ pub enum OriginError {
     },
     /// There is no admin key.
     #[error(transparent)]
-    Key(#[from] KeyError),
+    Key(#[from] KeyFileError),
     /// The database cannot be read or written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -179,80 +181,82 @@ pub enum OriginError {
 }
 
 /// A running management API.
-pub struct Origin {
-    projects: BTreeMap<String, Project>,
+pub struct OriginServer {
+    projects: BTreeMap<String, OriginProject>,
     /// The organization and project of each domain.
     domains: BTreeMap<Domain, (String, String)>,
     /// The organization of each project.
     owners: Arc<BTreeMap<String, String>>,
-    key: Option<(String, KeyFile)>,
-    db: Arc<Database>,
+    key_file: Option<(String, KeyFile)>,
+    database: Arc<Database>,
     link_lifetime: Duration,
     public_url: Option<PublicUrl>,
     preview_host: Option<Domain>,
     effort: SealOptions,
-    signer: Signer,
+    signer: LinkSigner,
     /// The secret that cursors are signed with.
-    cursor: [u8; 32],
+    cursor_secret: [u8; 32],
     exports: Arc<ExportJobs>,
     previews: Arc<PreviewService>,
-    preview_budget: Budget,
-    question_budget: Budget,
+    preview_budget: RateLimiter,
+    query_budget: RateLimiter,
     /// The amount of each shared resource that organizations hold.
-    shares: Arc<Shares>,
-    link_budget: Budget,
-    event_budget: Arc<Budget>,
+    shares: Arc<ResourcePools>,
+    link_budget: RateLimiter,
+    event_budget: Arc<RateLimiter>,
     /// The number of bytes that must stay free on the disk.
     min_free: Option<u64>,
     /// The time for which searches are kept.
-    searches: Duration,
+    search_retention: Duration,
     /// Analytics queries that run or wait, and those that run.
-    asked: Arc<SharedPool>,
-    questions: Arc<SharedPool>,
+    waiting_queries: Arc<ResourcePool>,
+    running_queries: Arc<ResourcePool>,
     sitemaps: Arc<Semaphore>,
     /// The sitemaps of projects with a folder.
-    surveys: BTreeMap<String, sitemap::FolderSurvey>,
+    folder_sitemaps: BTreeMap<String, sitemap::SharedFolderSitemap>,
     /// The branch heads of projects with a repository.
-    heads: BTreeMap<String, sitemap::Head>,
-    ingest_budget: Budget,
+    branch_heads: BTreeMap<String, sitemap::CachedBranchHead>,
+    ingest_budget: RateLimiter,
     /// Batches that are being written.
-    ingests: Arc<SharedPool>,
-    counted: ops::Counted,
+    ingests: Arc<ResourcePool>,
+    metrics: admin::OriginMetrics,
     /// Stops the thread that removes expired data.
-    closed: std::sync::mpsc::Sender<()>,
+    stop_cleanup: std::sync::mpsc::Sender<()>,
     /// The temporary folder, if the state is temporary; and the lock of the folder.
-    held: Mutex<(Option<TempDir>, Option<docwharf_base::durable::Lock>)>,
+    held: Mutex<(Option<TempDir>, Option<docwharf_base::durable::FileLock>)>,
 }
 
-impl Origin {
+impl OriginServer {
     /// Creates an origin: reads the key, checks the sites, opens the persistent state, and starts the threads that make
     /// bundles and previews. If a site is missing, this fails with a temporary state and logs an error otherwise.
-    pub fn new(settings: Settings) -> Result<Arc<Origin>, OriginError> {
-        let Settings { organizations, state, effort, .. } = settings;
+    pub fn new(settings: OriginSettings) -> Result<Arc<OriginServer>, OriginError> {
+        let OriginSettings { organizations, storage: state, effort, .. } = settings;
         for project in organizations.iter().flat_map(|organization| &organization.projects) {
             let ProjectSource::Directory(path) = &project.source else { continue };
-            let Err(source) = look_at(path) else { continue };
+            let Err(source) = check_readable(path) else { continue };
             let error = OriginError::Site { domain: project.domain.clone(), path: path.clone(), source };
             match state {
                 // The missing folder of one project must not stop the others.
-                State::Folder(_) => tracing::error!("{}; its exports fail until it is there", Chain(&error)),
-                State::Temporary => return Err(error),
+                OriginStorage::Folder(_) => {
+                    tracing::error!("{}; its exports fail until it is there", ErrorChain(&error))
+                }
+                OriginStorage::Temporary => return Err(error),
             }
         }
         let key =
-            settings.key_file.map(|(whose, path)| Ok::<_, KeyError>((whose, KeyFile::open(path)?))).transpose()?;
+            settings.key_file.map(|(whose, path)| Ok::<_, KeyFileError>((whose, KeyFile::open(path)?))).transpose()?;
         let system = |doing| move |source| OriginError::System { doing, source };
         let (folder, temporary) = match state {
-            State::Folder(folder) => (folder, None),
-            State::Temporary => {
+            OriginStorage::Folder(folder) => (folder, None),
+            OriginStorage::Temporary => {
                 let folder = tempfile::Builder::new().prefix("docwharf-origin-").tempdir();
                 let folder = folder.map_err(system("make a temporary folder"))?;
                 (folder.path().to_owned(), Some(folder))
             }
         };
-        let lock = lock(&folder)?;
-        let db = Arc::new(Database::open(&folder.join(DATABASE))?);
-        let shares = Shares::new(settings.limits, organizations.len());
+        let lock = lock_folder(&folder)?;
+        let db = Arc::new(Database::open(&folder.join(DATABASE_FILE_NAME))?);
+        let shares = ResourcePools::new(settings.limits, organizations.len());
         let mut domains = BTreeMap::new();
         let (mut projects, mut owners) = (BTreeMap::new(), BTreeMap::new());
         for organization in organizations {
@@ -263,20 +267,23 @@ impl Origin {
             }
         }
         let owners = Arc::new(owners);
-        let owned = |project: &Project| (project.id.clone(), (owners[&project.id].clone(), project.clone()));
+        let owned = |project: &OriginProject| (project.id.clone(), (owners[&project.id].clone(), project.clone()));
         let owned = projects.values().map(owned).collect();
-        let is_git = |project: &&Project| matches!(project.source, ProjectSource::Git(_));
-        let heads = projects.values().filter(is_git).map(|project| (project.id.clone(), sitemap::Head::default()));
+        let is_git = |project: &&OriginProject| matches!(project.source, ProjectSource::Git(_));
+        let heads =
+            projects.values().filter(is_git).map(|project| (project.id.clone(), sitemap::CachedBranchHead::default()));
         let heads = heads.collect();
-        let is_folder = |project: &&Project| matches!(project.source, ProjectSource::Directory(_));
-        let surveys =
-            projects.values().filter(is_folder).map(|project| (project.id.clone(), sitemap::FolderSurvey::default()));
+        let is_folder = |project: &&OriginProject| matches!(project.source, ProjectSource::Directory(_));
+        let surveys = projects
+            .values()
+            .filter(is_folder)
+            .map(|project| (project.id.clone(), sitemap::SharedFolderSitemap::default()));
         let surveys = surveys.collect();
         // With a temporary state, bundles have no minimum lifetime.
         let young = if temporary.is_some() { Duration::ZERO } else { settings.link_lifetime };
         let keep = BundleRetention::new(settings.keep, &shares, young, settings.min_free);
         let exports = Arc::new(ExportJobs::open(Arc::clone(&db), Arc::clone(&shares), owned, effort, keep, &folder)?);
-        for n in 0..settings.limits.total.count(Resource::Workers) {
+        for n in 0..settings.limits.total.count(SharedResource::Workers) {
             let exports = Arc::clone(&exports);
             std::thread::Builder::new()
                 .name(format!("packing-{n}"))
@@ -284,63 +291,68 @@ impl Origin {
                 .map_err(system("start the threads that make bundles"))?;
         }
         let previews = open_previews(&db, &folder, &projects, &owners, effort, &settings.previews, &exports)?;
-        let (signer, cursor) = (Signer::new(secret(&db, "links")?), secret(&db, "cursors")?);
+        let (signer, cursor) = (LinkSigner::new(stored_secret(&db, "links")?), stored_secret(&db, "cursors")?);
         let (closed, over) = std::sync::mpsc::channel();
-        let (tidied, age, old) = (Arc::clone(&db), settings.searches, Arc::clone(&exports));
+        let (tidied, age, old) = (Arc::clone(&db), settings.search_retention, Arc::clone(&exports));
         std::thread::Builder::new()
             .name("tidying".to_owned())
-            .spawn(move || tidy(&tidied, age, &old, &over))
+            .spawn(move || remove_expired(&tidied, age, &old, &over))
             .map_err(system("start the thread that tidies"))?;
         let hourly = |resource| {
             let limits = &settings.limits;
-            Budget::shared(limits.organization[resource], limits.total[resource], shares.pool(resource).reserve(), HOUR)
+            RateLimiter::with_total(
+                limits.organization[resource],
+                limits.total[resource],
+                shares.pool(resource).reserve(),
+                HOUR,
+            )
         };
-        let pool = |(organization, total, reserve)| SharedPool::new(organization, total, reserve);
-        Ok(Arc::new(Origin {
+        let pool = |(organization, total, reserve)| ResourcePool::new(organization, total, reserve);
+        Ok(Arc::new(OriginServer {
             projects,
             domains,
             owners,
-            key,
-            db,
-            link_lifetime: settings.link_lifetime.clamp(SHORTEST_LINK, LONGEST_LINK),
+            key_file: key,
+            database: db,
+            link_lifetime: settings.link_lifetime.clamp(MIN_LINK_LIFETIME, MAX_LINK_LIFETIME),
             public_url: settings.public_url,
             preview_host: settings.previews.host,
             effort,
             signer,
-            cursor,
+            cursor_secret: cursor,
             exports,
             previews,
-            preview_budget: Budget::new(PREVIEWS.0, PREVIEWS.1),
-            question_budget: Budget::new(QUESTIONS.0, QUESTIONS.1),
-            link_budget: hourly(Resource::Links),
-            event_budget: Arc::new(hourly(Resource::Events)),
+            preview_budget: RateLimiter::new(PREVIEW_RATE_LIMIT.0, PREVIEW_RATE_LIMIT.1),
+            query_budget: RateLimiter::new(QUERY_RATE_LIMIT.0, QUERY_RATE_LIMIT.1),
+            link_budget: hourly(SharedResource::Links),
+            event_budget: Arc::new(hourly(SharedResource::Events)),
             min_free: settings.min_free,
-            searches: settings.searches,
-            asked: pool(QUESTIONS_WAITING),
-            questions: pool(QUESTIONS_AT_ONCE),
-            surveys,
-            sitemaps: Arc::new(Semaphore::new(SITEMAPS_AT_ONCE)),
-            heads,
-            ingest_budget: Budget::new(BATCHES.0, BATCHES.1),
-            ingests: pool(INGESTS),
+            search_retention: settings.search_retention,
+            waiting_queries: pool(WAITING_QUERY_LIMITS),
+            running_queries: pool(RUNNING_QUERY_LIMITS),
+            folder_sitemaps: surveys,
+            sitemaps: Arc::new(Semaphore::new(MAX_CONCURRENT_SITEMAPS)),
+            branch_heads: heads,
+            ingest_budget: RateLimiter::new(BATCH_RATE_LIMIT.0, BATCH_RATE_LIMIT.1),
+            ingests: pool(WAITING_BATCH_LIMITS),
             shares,
-            counted: ops::Counted::new(),
-            closed,
+            metrics: admin::OriginMetrics::new(),
+            stop_cleanup: closed,
             held: Mutex::new((temporary, Some(lock))),
         }))
     }
 
     /// Returns the limits on what an organization may put into the database.
-    fn allowance(&self, organization: &str) -> Allowance {
+    fn allowance(&self, organization: &str) -> IngestLimits {
         let events = Some(Arc::clone(&self.event_budget));
-        Allowance::new(organization, Arc::clone(&self.owners), Arc::clone(&self.shares), events, self.min_free)
+        IngestLimits::new(organization, Arc::clone(&self.owners), Arc::clone(&self.shares), events, self.min_free)
     }
 
     /// Returns the time, in milliseconds since 1970, from which searches count for a paginated query that starts now.
     /// Searches that may expire while the query is under way are older.
     fn oldest_searches(&self) -> i64 {
-        let counted = self.searches.saturating_sub(WALK.min(self.searches / 2));
-        millis(SystemTime::now()).saturating_sub(i64::try_from(counted.as_millis()).unwrap_or(i64::MAX))
+        let counted = self.search_retention.saturating_sub(PAGINATED_QUERY_LIFETIME.min(self.search_retention / 2));
+        unix_millis(SystemTime::now()).saturating_sub(i64::try_from(counted.as_millis()).unwrap_or(i64::MAX))
     }
 
     /// Stops the threads that make bundles and previews. Builds and crawls under way are cancelled and have a few
@@ -348,7 +360,7 @@ impl Origin {
     pub fn close(&self) {
         self.exports.close();
         self.previews.close();
-        let _ = self.closed.send(());
+        let _ = self.stop_cleanup.send(());
         let (temporary, lock) = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(Err(error)) = temporary.map(TempDir::close) {
             tracing::warn!("cannot remove the temporary folder: {error}");
@@ -357,27 +369,27 @@ impl Origin {
     }
 }
 
-impl Drop for Origin {
+impl Drop for OriginServer {
     fn drop(&mut self) {
         self.close();
     }
 }
 
 /// Shows neither the key nor a secret.
-impl fmt::Debug for Origin {
+impl fmt::Debug for OriginServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Origin").field("domains", &self.domains).finish_non_exhaustive()
     }
 }
 
-impl RequestService for Origin {
-    type Body = Said;
+impl RequestService for OriginServer {
+    type Body = OriginBody;
 
     fn respond(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
         peer: Peer,
-    ) -> impl Future<Output = Response<Said>> + Send + 'static + use<> {
+    ) -> impl Future<Output = Response<OriginBody>> + Send + 'static + use<> {
         request.extensions_mut().insert(peer);
         routes::answer(Arc::clone(self), request)
     }
@@ -385,40 +397,46 @@ impl RequestService for Origin {
 
 /// Serves the API on bound sockets until `stop` becomes true, then closes it. Connections run on threads of their own,
 /// one per core; the caller's runtime only waits for the end.
-pub async fn serve(origin: Arc<Origin>, listeners: Vec<TcpListener>, stop: watch::Receiver<bool>) -> io::Result<()> {
-    let ended = listener::serve(listeners.into_iter().map(HttpListener::from).collect(), Arc::clone(&origin), stop).await;
+pub async fn serve(
+    origin: Arc<OriginServer>,
+    listeners: Vec<TcpListener>,
+    stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    let ended =
+        listener::serve(listeners.into_iter().map(HttpListener::from).collect(), Arc::clone(&origin), stop).await;
     origin.close();
     ended
 }
 
 /// Creates the folder if necessary, and locks it, so that only one origin uses it at a time. Its content is private,
 /// but a build that runs as another user must be able to pass through it; hence mode 0711.
-fn lock(folder: &Path) -> Result<docwharf_base::durable::Lock, OriginError> {
+fn lock_folder(folder: &Path) -> Result<docwharf_base::durable::FileLock, OriginError> {
     use std::os::unix::fs::DirBuilderExt;
     let system = |doing| move |source| OriginError::System { doing, source };
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o711).create(folder).map_err(system("make the folder store.path"))?;
-    docwharf_base::durable::Lock::take(&folder.join("lock"), Duration::ZERO)
+    docwharf_base::durable::FileLock::acquire(&folder.join("lock"), Duration::ZERO)
         .map_err(system("lock the folder store.path"))?
         .ok_or_else(|| OriginError::Locked(folder.to_owned()))
 }
 
 /// Returns the secret of this name, which is created once and then read from the database.
-fn secret<const N: usize>(db: &Database, name: &'static str) -> Result<[u8; N], OriginError> {
-    let drawn: [u8; N] = random().map_err(|source| OriginError::System { doing: "draw a secret for links", source })?;
-    Ok(db.write(move |transaction| {
+fn stored_secret<const N: usize>(db: &Database, name: &'static str) -> Result<[u8; N], OriginError> {
+    let drawn: [u8; N] =
+        random_bytes().map_err(|source| OriginError::System { doing: "draw a secret for links", source })?;
+    Ok(db.run_writer(move |transaction| {
         transaction.execute("INSERT OR IGNORE INTO secrets (name, value) VALUES (?, ?)", (name, drawn.as_slice()))?;
         transaction.query_row("SELECT value FROM secrets WHERE name = ?", [name], |row| row.get(0))
     })?)
 }
 
 /// The path below which previews are served if they have no host of their own.
-const BELOW: &str = "/preview/";
+const PREVIEW_PATH_PREFIX: &str = "/preview/";
 
 fn open_previews(
     db: &Arc<Database>,
     folder: &Path,
-    projects: &BTreeMap<String, Project>,
+    projects: &BTreeMap<String, OriginProject>,
     owners: &BTreeMap<String, String>,
     effort: SealOptions,
     settings: &PreviewSettings,
@@ -438,32 +456,32 @@ fn open_previews(
     });
     let place = match &settings.host {
         Some(_) => previews::PreviewLocation::Host,
-        None => previews::PreviewLocation::Path(BELOW.to_owned()),
+        None => previews::PreviewLocation::Path(PREVIEW_PATH_PREFIX.to_owned()),
     };
     let settings = previews::PreviewServiceSettings {
         folder: folder.join("previews"),
         projects: of_git.collect(),
         effort,
         shares: Arc::clone(exports.shares()),
-        every: settings.every,
+        every: settings.check_interval,
         place,
-        production: production::production(Arc::clone(exports), folder.to_owned(), effort),
+        production: production_version::production_finder(Arc::clone(exports), folder.to_owned(), effort),
     };
     Ok(PreviewService::open(Arc::clone(db), settings)?)
 }
 
 /// Removes expired searches and jobs once an hour, until the origin is closed.
-fn tidy(db: &Database, age: Duration, exports: &ExportJobs, over: &std::sync::mpsc::Receiver<()>) {
+fn remove_expired(db: &Database, age: Duration, exports: &ExportJobs, over: &std::sync::mpsc::Receiver<()>) {
     loop {
         exports.forget();
-        let before = millis(SystemTime::now()).saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
-        let pruned = analytics::projects(db).and_then(|projects| {
-            projects.iter().try_for_each(|project| analytics::prune(db, project, before).map(drop))
+        let before = unix_millis(SystemTime::now()).saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+        let pruned = analytics::projects_with_searches(db).and_then(|projects| {
+            projects.iter().try_for_each(|project| analytics::delete_older_than(db, project, before).map(drop))
         });
         if let Err(error) = pruned {
-            tracing::warn!("cannot remove old searches: {}", Chain(&error));
+            tracing::warn!("cannot remove old searches: {}", ErrorChain(&error));
         }
-        match over.recv_timeout(TIDY) {
+        match over.recv_timeout(CLEANUP_INTERVAL) {
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
             _ => return,
         }
@@ -471,7 +489,7 @@ fn tidy(db: &Database, age: Duration, exports: &ExportJobs, over: &std::sync::mp
 }
 
 /// Checks that a site exists and can be read. Its content is checked when it is packed.
-fn look_at(path: &Path) -> io::Result<()> {
+fn check_readable(path: &Path) -> io::Result<()> {
     let metadata = std::fs::metadata(path)?;
     if metadata.is_dir() {
         std::fs::read_dir(path).map(drop)
@@ -484,7 +502,7 @@ fn look_at(path: &Path) -> io::Result<()> {
 }
 
 /// Returns random bytes for a secret.
-fn random<const N: usize>() -> io::Result<[u8; N]> {
+fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let n = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     // The system call returns up to 256 bytes completely (getrandom(2)). With fewer, a part of the secret would be
@@ -493,7 +511,7 @@ fn random<const N: usize>() -> io::Result<[u8; N]> {
 }
 
 /// Converts a time to milliseconds since 1970.
-fn millis(time: SystemTime) -> i64 {
+fn unix_millis(time: SystemTime) -> i64 {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
         Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |ms| -ms),

@@ -18,7 +18,7 @@ const MINUTE: u64 = 60_000;
 
 /// A resource that organizations share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Resource {
+pub enum SharedResource {
     /// Exports that are being made.
     Workers,
     /// Export jobs that wait for a worker. Previews wait in a queue of their own, with the same limits.
@@ -51,7 +51,7 @@ pub enum Resource {
 
 /// The unit of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum LimitUnit {
     /// A number of things.
     Count,
     /// Bytes, written like `"4GiB"`.
@@ -61,109 +61,109 @@ pub enum Unit {
 }
 
 /// The key, the unit and the default limits of a resource.
-struct About {
+struct ResourceSpec {
     key: &'static str,
-    unit: Unit,
+    unit: LimitUnit,
     organization: u64,
     total: u64,
     place: u64,
 }
 
-impl Resource {
+impl SharedResource {
     /// All resources, in the order of their keys in `origin.example.toml`.
-    pub const ALL: [Resource; 14] = [
-        Resource::Workers,
-        Resource::WaitingJobs,
-        Resource::CrawlTime,
-        Resource::CrawlAddresses,
-        Resource::PreviewBuilds,
-        Resource::BodyBytes,
-        Resource::Events,
-        Resource::Rows,
-        Resource::DatabaseBytes,
-        Resource::BundleBytes,
-        Resource::Links,
-        Resource::BuildMemory,
-        Resource::BuildDisk,
-        Resource::BuildProcesses,
+    pub const ALL: [SharedResource; 14] = [
+        SharedResource::Workers,
+        SharedResource::WaitingJobs,
+        SharedResource::CrawlTime,
+        SharedResource::CrawlAddresses,
+        SharedResource::PreviewBuilds,
+        SharedResource::BodyBytes,
+        SharedResource::Events,
+        SharedResource::Rows,
+        SharedResource::DatabaseBytes,
+        SharedResource::BundleBytes,
+        SharedResource::Links,
+        SharedResource::BuildMemory,
+        SharedResource::BuildDisk,
+        SharedResource::BuildProcesses,
     ];
 
     /// Returns the key in both tables.
     pub fn key(self) -> &'static str {
-        self.about().key
+        self.spec().key
     }
 
     /// Returns the unit of the value.
-    pub fn unit(self) -> Unit {
-        self.about().unit
+    pub fn unit(self) -> LimitUnit {
+        self.spec().unit
     }
 
     /// Returns the largest amount that one use takes. This amount stays free for organizations that hold nothing.
-    pub fn place(self) -> u64 {
-        self.about().place
+    pub fn max_amount_per_use(self) -> u64 {
+        self.spec().place
     }
 
-    fn about(self) -> About {
-        let of = |key, unit, organization, total, place| About { key, unit, organization, total, place };
+    fn spec(self) -> ResourceSpec {
+        let of = |key, unit, organization, total, place| ResourceSpec { key, unit, organization, total, place };
         match self {
             // Two, so that one crawl or one large folder does not delay all other jobs. One organization may hold both
             // only if it is the only one; otherwise it does not get the last free one.
-            Resource::Workers => of("workers", Unit::Count, 2, 2, 1),
-            Resource::PreviewBuilds => of("previewBuilds", Unit::Count, 2, 2, 1),
+            SharedResource::Workers => of("workers", LimitUnit::Count, 2, 2, 1),
+            SharedResource::PreviewBuilds => of("previewBuilds", LimitUnit::Count, 2, 2, 1),
             // An agent has one job at a time; 64 come from a faulty script.
-            Resource::WaitingJobs => of("waitingJobs", Unit::Count, 64, 1024, 1),
+            SharedResource::WaitingJobs => of("waitingJobs", LimitUnit::Count, 64, 1024, 1),
             // 50,000 pages at 20 a second take 40 minutes.
-            Resource::CrawlTime => of("crawlTime", Unit::Time, 60 * MINUTE, 120 * MINUTE, MINUTE),
+            SharedResource::CrawlTime => of("crawlTime", LimitUnit::Time, 60 * MINUTE, 120 * MINUTE, MINUTE),
             // About 1 KiB of memory each. By default a crawl may have 50,000 files; this is twice as many.
-            Resource::CrawlAddresses => of("crawlAddresses", Unit::Count, 100_000, 200_000, 1000),
+            SharedResource::CrawlAddresses => of("crawlAddresses", LimitUnit::Count, 100_000, 200_000, 1000),
             // Three of the largest batches at the same time for each organization. All of it is memory.
-            Resource::BodyBytes => of("bodyBytes", Unit::Bytes, 24 * MIB, 64 * MIB, 8 * MIB),
+            SharedResource::BodyBytes => of("bodyBytes", LimitUnit::Bytes, 24 * MIB, 64 * MIB, 8 * MIB),
             // 280 a second without a pause, which is more than the readers of a documentation site produce.
-            Resource::Events => of("events", Unit::Count, 1_000_000, 4_000_000, 1000),
+            SharedResource::Events => of("events", LimitUnit::Count, 1_000_000, 4_000_000, 1000),
             // A query reads each row of its range, which takes seconds for ten million.
-            Resource::Rows => of("rows", Unit::Count, 10_000_000, 40_000_000, 1000),
+            SharedResource::Rows => of("rows", LimitUnit::Count, 10_000_000, 40_000_000, 1000),
             // Ten million searches of usual length take 1 GiB.
-            Resource::DatabaseBytes => of("databaseBytes", Unit::Bytes, 4 * GIB, 16 * GIB, 16 * MIB),
+            SharedResource::DatabaseBytes => of("databaseBytes", LimitUnit::Bytes, 4 * GIB, 16 * GIB, 16 * MIB),
             // Twenty bundles of 1 GiB, which is a large site with images.
-            Resource::BundleBytes => of("bundleBytes", Unit::Bytes, 20 * GIB, 100 * GIB, MIB),
+            SharedResource::BundleBytes => of("bundleBytes", LimitUnit::Bytes, 20 * GIB, 100 * GIB, MIB),
             // An agent requests one for each bundle, and another one if it has expired.
-            Resource::Links => of("links", Unit::Count, 1000, 10_000, 1),
+            SharedResource::Links => of("links", LimitUnit::Count, 1000, 10_000, 1),
             // The need of a large static site generator; two of them fit on a machine of 8 GiB.
-            Resource::BuildMemory => of("buildMemory", Unit::Bytes, 2 * GIB, 4 * GIB, 256 * MIB),
+            SharedResource::BuildMemory => of("buildMemory", LimitUnit::Bytes, 2 * GIB, 4 * GIB, 256 * MIB),
             // The default of buildSize, for two builds.
-            Resource::BuildDisk => of("buildDisk", Unit::Bytes, 4 * GIB, 8 * GIB, 256 * MIB),
+            SharedResource::BuildDisk => of("buildDisk", LimitUnit::Bytes, 4 * GIB, 8 * GIB, 256 * MIB),
             // A compiler for each of many cores, but not a fork bomb.
-            Resource::BuildProcesses => of("buildProcesses", Unit::Count, 256, 512, 16),
+            SharedResource::BuildProcesses => of("buildProcesses", LimitUnit::Count, 256, 512, 16),
         }
     }
 }
 
 /// A limit for each resource, in its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ResourceLimits([u64; Resource::ALL.len()]);
+pub struct ResourceLimits([u64; SharedResource::ALL.len()]);
 
 impl ResourceLimits {
     /// Returns the limit as a time.
-    pub fn time(&self, resource: Resource) -> Duration {
+    pub fn time(&self, resource: SharedResource) -> Duration {
         Duration::from_millis(self[resource])
     }
 
     /// Returns the limit as a number of objects in memory.
-    pub fn count(&self, resource: Resource) -> usize {
+    pub fn count(&self, resource: SharedResource) -> usize {
         usize::try_from(self[resource]).unwrap_or(usize::MAX)
     }
 }
 
-impl Index<Resource> for ResourceLimits {
+impl Index<SharedResource> for ResourceLimits {
     type Output = u64;
 
-    fn index(&self, resource: Resource) -> &u64 {
+    fn index(&self, resource: SharedResource) -> &u64 {
         &self.0[resource as usize]
     }
 }
 
-impl IndexMut<Resource> for ResourceLimits {
-    fn index_mut(&mut self, resource: Resource) -> &mut u64 {
+impl IndexMut<SharedResource> for ResourceLimits {
+    fn index_mut(&mut self, resource: SharedResource) -> &mut u64 {
         &mut self.0[resource as usize]
     }
 }
@@ -180,8 +180,8 @@ pub struct OriginLimits {
 impl Default for OriginLimits {
     fn default() -> OriginLimits {
         OriginLimits {
-            organization: ResourceLimits(Resource::ALL.map(|resource| resource.about().organization)),
-            total: ResourceLimits(Resource::ALL.map(|resource| resource.about().total)),
+            organization: ResourceLimits(SharedResource::ALL.map(|resource| resource.spec().organization)),
+            total: ResourceLimits(SharedResource::ALL.map(|resource| resource.spec().total)),
         }
     }
 }
@@ -191,12 +191,12 @@ impl OriginLimits {
     /// of the other is adjusted, so that no organization may hold more than the total.
     ///
     /// The error lists every resource whose two limits are both configured, with the organization's above the total.
-    pub fn of(
-        organization: impl Fn(Resource) -> Option<u64>,
-        total: impl Fn(Resource) -> Option<u64>,
-    ) -> Result<OriginLimits, Vec<Resource>> {
+    pub fn from_config(
+        organization: impl Fn(SharedResource) -> Option<u64>,
+        total: impl Fn(SharedResource) -> Option<u64>,
+    ) -> Result<OriginLimits, Vec<SharedResource>> {
         let (mut limits, mut wrong) = (OriginLimits::default(), Vec::new());
-        for resource in Resource::ALL {
+        for resource in SharedResource::ALL {
             let (each, all) = (&mut limits.organization[resource], &mut limits.total[resource]);
             match (organization(resource), total(resource)) {
                 (Some(own), Some(sum)) => {
@@ -208,7 +208,7 @@ impl OriginLimits {
                 (Some(own), None) => (*each, *all) = (own, own.max(*all)),
                 // An organization may hold all configured workers: where there are several organizations, it still does
                 // not get the last free one.
-                (None, Some(sum)) if matches!(resource, Resource::Workers | Resource::PreviewBuilds) => {
+                (None, Some(sum)) if matches!(resource, SharedResource::Workers | SharedResource::PreviewBuilds) => {
                     (*each, *all) = (sum, sum);
                 }
                 (None, Some(sum)) => (*each, *all) = (sum.min(*each), sum),
@@ -220,38 +220,45 @@ impl OriginLimits {
 }
 
 /// The smallest amount that a request body counts as, in bytes: the memory of its connection while it waits.
-pub const LEAST_BODY: u64 = 64 * KIB;
+pub const MIN_BODY_BYTES: u64 = 64 * KIB;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(organization: &[(Resource, u64)], total: &[(Resource, u64)]) -> Result<OriginLimits, Vec<Resource>> {
-        let find = |list: &[(Resource, u64)], resource| {
+    fn of(
+        organization: &[(SharedResource, u64)],
+        total: &[(SharedResource, u64)],
+    ) -> Result<OriginLimits, Vec<SharedResource>> {
+        let find = |list: &[(SharedResource, u64)], resource| {
             list.iter().find(|(written, _)| *written == resource).map(|(_, value)| *value)
         };
-        OriginLimits::of(|resource| find(organization, resource), |resource| find(total, resource))
+        OriginLimits::from_config(|resource| find(organization, resource), |resource| find(total, resource))
     }
 
     #[test]
     fn no_default_lets_an_organization_take_more_than_there_is_or_less_than_a_place() {
         let limits = OriginLimits::default();
-        for resource in Resource::ALL {
+        for resource in SharedResource::ALL {
             let (each, all) = (limits.organization[resource], limits.total[resource]);
-            assert!(resource.place() <= each && each <= all, "{}", resource.key());
+            assert!(resource.max_amount_per_use() <= each && each <= all, "{}", resource.key());
         }
-        assert_eq!(limits.organization.time(Resource::CrawlTime), Duration::from_hours(1));
+        assert_eq!(limits.organization.time(SharedResource::CrawlTime), Duration::from_hours(1));
     }
 
     #[test]
     fn a_default_gives_way_to_what_is_written_in_the_other_table() {
-        let limits = of(&[(Resource::Links, 20_000)], &[(Resource::Rows, 5), (Resource::Workers, 9)]).unwrap();
-        assert_eq!((limits.organization[Resource::Links], limits.total[Resource::Links]), (20_000, 20_000));
-        assert_eq!((limits.organization[Resource::Rows], limits.total[Resource::Rows]), (5, 5));
-        assert_eq!((limits.organization[Resource::Workers], limits.total[Resource::Workers]), (9, 9));
-        assert_eq!(limits.organization[Resource::Events], OriginLimits::default().organization[Resource::Events]);
-        let written = [(Resource::Rows, 6), (Resource::Events, 5)];
-        let wrong = of(&written, &[(Resource::Rows, 5), (Resource::Events, 5)]);
-        assert_eq!(wrong, Err(vec![Resource::Rows]));
+        let limits =
+            of(&[(SharedResource::Links, 20_000)], &[(SharedResource::Rows, 5), (SharedResource::Workers, 9)]).unwrap();
+        assert_eq!((limits.organization[SharedResource::Links], limits.total[SharedResource::Links]), (20_000, 20_000));
+        assert_eq!((limits.organization[SharedResource::Rows], limits.total[SharedResource::Rows]), (5, 5));
+        assert_eq!((limits.organization[SharedResource::Workers], limits.total[SharedResource::Workers]), (9, 9));
+        assert_eq!(
+            limits.organization[SharedResource::Events],
+            OriginLimits::default().organization[SharedResource::Events]
+        );
+        let written = [(SharedResource::Rows, 6), (SharedResource::Events, 5)];
+        let wrong = of(&written, &[(SharedResource::Rows, 5), (SharedResource::Events, 5)]);
+        assert_eq!(wrong, Err(vec![SharedResource::Rows]));
     }
 }

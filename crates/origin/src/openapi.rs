@@ -9,15 +9,15 @@ use serde_json::{Map, Value, json};
 
 use super::analytics::Searches;
 use super::analytics::ingest::{Accepted, Batch};
+use super::api_types::{AnalyticsErrorBody, BundleLink, Deploying, ErrorBody, Job, StartExport, StartPreview};
+use super::operations::{ApiRoute, Operation, ROUTES};
 use super::previews::Deployment;
-use super::table::{Operation, ROUTES, Route};
-use super::types::{AnalyticsWrong, BundleLink, Deploying, Job, StartExport, StartPreview, Wrong};
 
 /// The version of the API in `info.version`.
-const VERSION: &str = "1.0.0";
+const API_VERSION: &str = "1.0.0";
 
 /// Returns the document as JSON.
-pub(super) fn text() -> &'static str {
+pub(super) fn document_json() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| document().to_string())
 }
@@ -37,7 +37,7 @@ fn document() -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "Documentation hosting management API",
-            "version": VERSION,
+            "version": API_VERSION,
             "description": "Static exports, preview deployments and search analytics, as served by docwharf.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
@@ -58,7 +58,7 @@ fn body_of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
     json!({ "application/json": { "schema": schemas.subschema_for::<T>() } })
 }
 
-fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
+fn operation(route: &ApiRoute, schemas: &mut SchemaGenerator) -> Value {
     let mut operation = json!({
         "operationId": route.id,
         "summary": route.summary,
@@ -80,7 +80,7 @@ fn request(operation: Operation, schemas: &mut SchemaGenerator) -> Option<Value>
     }
 }
 
-fn parameters(route: &Route) -> Vec<Value> {
+fn parameters(route: &ApiRoute) -> Vec<Value> {
     let mut parameters = Vec::new();
     if let Some((_, rest)) = route.path.split_once('{') {
         let name = rest.split('}').next().unwrap_or_default();
@@ -102,7 +102,7 @@ fn parameters(route: &Route) -> Vec<Value> {
 }
 
 /// Returns the responses of an operation: its own statuses, and those that every operation can have.
-fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
+fn responses(route: &ApiRoute, schemas: &mut SchemaGenerator) -> Value {
     let (status, description, content) = match route.operation {
         Operation::StartPreview => (202, "The preview is queued.", body_of::<Deploying>(schemas)),
         Operation::PreviewStatus => (200, "The deployment.", body_of::<Deployment>(schemas)),
@@ -122,8 +122,8 @@ fn responses(route: &Route, schemas: &mut SchemaGenerator) -> Value {
     }
     responses.insert(status.to_string(), answer);
     let wrong = match route.operation {
-        Operation::Searches | Operation::Ingest => body_of::<AnalyticsWrong>(schemas),
-        _ => body_of::<Wrong>(schemas),
+        Operation::Searches | Operation::Ingest => body_of::<AnalyticsErrorBody>(schemas),
+        _ => body_of::<ErrorBody>(schemas),
     };
     let mut refusal = |status: u16, description: &str| {
         responses.insert(status.to_string(), json!({ "description": description, "content": wrong }));
@@ -153,7 +153,7 @@ fn links(operations: &[&str], id: &str) -> Value {
     Value::Object(operations.iter().map(link).collect())
 }
 
-fn refusals(route: &Route) -> &'static [(u16, &'static str)] {
+fn refusals(route: &ApiRoute) -> &'static [(u16, &'static str)] {
     match route.operation {
         Operation::StartPreview => &[
             (400, "The branch is missing or invalid."),

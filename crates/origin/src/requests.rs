@@ -9,29 +9,29 @@ use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use serde_json::{Map, Value};
 
-use docwharf_base::chain::Name;
+use docwharf_base::error_chain::QuotedName;
 use docwharf_base::model::version::VersionLabel;
 
 use super::Domain;
-use super::answers::{error, set, try_later};
-use super::body::Body;
-use super::limits::LEAST_BODY;
-use super::shares::{NoShare, Share};
+use super::body::ApiBody;
+use super::limits::MIN_BODY_BYTES;
+use super::responses::{error, set_field, try_later};
+use super::shares::{LimitReached, ResourceShare};
 
 /// The number of bytes of a refused body that are read and discarded. A client that is still sending when the
 /// connection closes would see a connection reset and not the response.
-const MOST_DISCARDED: u64 = 1 << 20;
+const MAX_DISCARDED_BYTES: u64 = 1 << 20;
 /// The time within which a request body must be complete.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time for which a refused body is read and discarded.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest number of pages that an export may list.
-const MOST_PATHS: usize = 1000;
+const MAX_EXPORT_PATHS: usize = 1000;
 /// The largest length of the path of a page, in bytes.
-const LONGEST_PATH: usize = 2048;
+const MAX_EXPORT_PATH_BYTES: usize = 2048;
 
 /// Returns the token of the only Authorization field (RFC 6750, section 2.1); `None` if there are several.
-pub(super) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else { return None };
     let (scheme, token) = field.as_bytes().split_at_checked("Bearer ".len())?;
@@ -39,34 +39,34 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 /// The reason why the reading of a body has stopped.
-enum NotRead {
+enum BodyReadError {
     /// The body is too long.
     Long,
     /// A `bodyBytes` limit is reached.
-    Full(NoShare),
+    LimitReached(LimitReached),
     /// The body is incomplete.
     Cut,
 }
 
 /// Creates the response if a limit on request bodies is reached.
-pub(super) fn no_room_for_body(why: NoShare) -> Response<Body> {
+pub(super) fn body_limit_reached(why: LimitReached) -> Response<ApiBody> {
     let why = match why {
-        NoShare::Organization => {
+        LimitReached::Organization => {
             "your organization already sends as much as limits.organization.bodyBytes allows; try again in a moment"
         }
-        NoShare::Total => "too much is sent at a time (limits.total.bodyBytes); try again in a moment",
+        LimitReached::Total => "too much is sent at a time (limits.total.bodyBytes); try again in a moment",
     };
     try_later(StatusCode::TOO_MANY_REQUESTS, why)
 }
 
 /// Completes a response that is sent without reading the request body. A part of the body is read and discarded, so
 /// that a client that reads no response before it has sent everything gets this one.
-pub(super) async fn without_body(
-    mut response: Response<Body>,
+pub(super) async fn respond_without_reading_body(
+    mut response: Response<ApiBody>,
     headers: &HeaderMap,
     mut body: Incoming,
-) -> Response<Body> {
-    set(response.headers_mut(), CONNECTION, "close");
+) -> Response<ApiBody> {
+    set_field(response.headers_mut(), CONNECTION, "close");
     // A client that sends Expect waits for a response before it sends the body (RFC 9110, section 10.1.1).
     if !headers.contains_key(EXPECT) {
         discard(&mut body).await;
@@ -78,7 +78,7 @@ pub(super) async fn without_body(
 async fn discard(body: &mut Incoming) {
     let discard = async {
         let mut len = 0;
-        while len <= MOST_DISCARDED
+        while len <= MAX_DISCARDED_BYTES
             && let Some(Ok(frame)) = next_frame(body).await
         {
             len += frame.into_data().map_or(0, |data| data.len() as u64);
@@ -90,48 +90,57 @@ async fn discard(body: &mut Incoming) {
 
 /// Returns the bytes that a body is expected to take: its declared length, up to `longest`, or the minimum if the
 /// length is unknown.
-pub(super) fn expected(body: &Incoming, longest: u64) -> u64 {
+pub(super) fn expected_body_bytes(body: &Incoming, longest: u64) -> u64 {
     match body.size_hint().exact() {
         _ if body.is_end_stream() => 0,
-        Some(len) => len.clamp(LEAST_BODY, longest.max(LEAST_BODY)),
-        None => LEAST_BODY,
+        Some(len) => len.clamp(MIN_BODY_BYTES, longest.max(MIN_BODY_BYTES)),
+        None => MIN_BODY_BYTES,
     }
 }
 
 /// Reads a body within limits of length and time. The share grows with the bytes received. On failure returns the
 /// response.
-pub(super) async fn whole_body(mut body: Incoming, longest: u64, share: &mut Share) -> Result<Vec<u8>, Response<Body>> {
+pub(super) async fn read_body(
+    mut body: Incoming,
+    longest: u64,
+    share: &mut ResourceShare,
+) -> Result<Vec<u8>, Response<ApiBody>> {
     let refuse = |status, why: &str| {
         let mut response = error(status, why);
         // The rest of the body stays unread, so the connection cannot be reused.
-        set(response.headers_mut(), CONNECTION, "close");
+        set_field(response.headers_mut(), CONNECTION, "close");
         response
     };
     let too_long = || refuse(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is longer than {longest} bytes"));
-    let discarded = longest.max(MOST_DISCARDED);
+    let discarded = longest.max(MAX_DISCARDED_BYTES);
     if body.size_hint().lower() > discarded {
         return Err(too_long());
     }
-    match tokio::time::timeout(BODY_TIMEOUT, gather(&mut body, longest, discarded, share)).await {
+    match tokio::time::timeout(BODY_TIMEOUT, collect_body(&mut body, longest, discarded, share)).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(NotRead::Long)) => Err(too_long()),
-        Ok(Err(NotRead::Full(why))) => {
+        Ok(Err(BodyReadError::Long)) => Err(too_long()),
+        Ok(Err(BodyReadError::LimitReached(why))) => {
             discard(&mut body).await;
-            let mut response = no_room_for_body(why);
-            set(response.headers_mut(), CONNECTION, "close");
+            let mut response = body_limit_reached(why);
+            set_field(response.headers_mut(), CONNECTION, "close");
             Err(response)
         }
-        Ok(Err(NotRead::Cut)) => Err(refuse(StatusCode::BAD_REQUEST, "the body is incomplete")),
+        Ok(Err(BodyReadError::Cut)) => Err(refuse(StatusCode::BAD_REQUEST, "the body is incomplete")),
         Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body was not received in time")),
     }
 }
 
 /// Collects the bytes of a body. It allocates no more memory than the share covers.
-async fn gather(body: &mut Incoming, longest: u64, discarded: u64, share: &mut Share) -> Result<Vec<u8>, NotRead> {
+async fn collect_body(
+    body: &mut Incoming,
+    longest: u64,
+    discarded: u64,
+    share: &mut ResourceShare,
+) -> Result<Vec<u8>, BodyReadError> {
     let known = body.size_hint().exact().filter(|len| *len <= longest).unwrap_or(0);
     let (mut bytes, mut len) = (Vec::with_capacity(usize::try_from(known).unwrap_or(0)), 0_u64);
     while let Some(frame) = next_frame(body).await {
-        let Ok(data) = frame.map_err(|_| NotRead::Cut)?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|_| BodyReadError::Cut)?.into_data() else { continue };
         len += data.len() as u64;
         if len > discarded {
             break;
@@ -140,14 +149,14 @@ async fn gather(body: &mut Incoming, longest: u64, discarded: u64, share: &mut S
             continue;
         }
         if len > share.amount() {
-            share.grow((len - share.amount()).max(LEAST_BODY)).map_err(NotRead::Full)?;
+            share.grow((len - share.amount()).max(MIN_BODY_BYTES)).map_err(BodyReadError::LimitReached)?;
         }
         if bytes.capacity() - bytes.len() < data.len() {
-            bytes.reserve_exact(data.len().max(LEAST_BODY as usize));
+            bytes.reserve_exact(data.len().max(MIN_BODY_BYTES as usize));
         }
         bytes.extend_from_slice(&data);
     }
-    if len <= longest { Ok(bytes) } else { Err(NotRead::Long) }
+    if len <= longest { Ok(bytes) } else { Err(BodyReadError::Long) }
 }
 
 async fn next_frame(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>> {
@@ -156,7 +165,7 @@ async fn next_frame(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::E
 
 /// The content of a request for an export.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct StartExportRequest {
     pub(super) domain: Domain,
     pub(super) version: Option<VersionLabel>,
     pub(super) paths: Option<Vec<String>>,
@@ -170,13 +179,13 @@ fn object(bytes: &[u8], example: &str) -> Result<Map<String, Value>, String> {
 }
 
 /// Parses a request for an export. The error is the message for the client.
-pub(super) fn export(bytes: &[u8]) -> Result<Wanted, String> {
+pub(super) fn parse_export_request(bytes: &[u8]) -> Result<StartExportRequest, String> {
     let fields = object(bytes, "{\"domain\": \"docs.example.com\"}")?;
     // Null counts as absent. Unknown fields are ignored, because a later version of the API may have them.
     let field = |name: &str| fields.get(name).filter(|value| !value.is_null());
     let domain = match field("domain") {
         Some(Value::String(text)) => {
-            Domain::parse(text).map_err(|why| format!("bad domain {}: {why}", Name(text.as_bytes())))?
+            Domain::parse(text).map_err(|why| format!("bad domain {}: {why}", QuotedName(text.as_bytes())))?
         }
         Some(_) => return Err("bad domain: it is no string".to_owned()),
         None => return Err("the domain is missing; send {\"domain\": \"docs.example.com\"}".to_owned()),
@@ -187,21 +196,23 @@ pub(super) fn export(bytes: &[u8]) -> Result<Wanted, String> {
         None => None,
     };
     let paths = field("paths").map(read_paths).transpose().map_err(|why| format!("bad paths: {why}"))?;
-    Ok(Wanted { domain, version, paths })
+    Ok(StartExportRequest { domain, version, paths })
 }
 
 fn read_paths(value: &Value) -> Result<Vec<String>, String> {
     let wrong = || "it is no list of addresses such as \"/guides/start\"".to_owned();
     let list = value.as_array().ok_or_else(wrong)?;
-    if list.is_empty() || list.len() > MOST_PATHS {
-        return Err(format!("it needs at least one and at most {MOST_PATHS} addresses; leave paths out for all pages"));
+    if list.is_empty() || list.len() > MAX_EXPORT_PATHS {
+        return Err(format!(
+            "it needs at least one and at most {MAX_EXPORT_PATHS} addresses; leave paths out for all pages"
+        ));
     }
     let path = |value: &Value| {
         let path = value.as_str().ok_or_else(wrong)?;
-        let shown = || Name(path.as_bytes()).to_string();
-        if !path.starts_with('/') || path.len() > LONGEST_PATH {
+        let shown = || QuotedName(path.as_bytes()).to_string();
+        if !path.starts_with('/') || path.len() > MAX_EXPORT_PATH_BYTES {
             return Err(format!(
-                "{} is none: an address of a page begins with / and has at most {LONGEST_PATH} bytes",
+                "{} is none: an address of a page begins with / and has at most {MAX_EXPORT_PATH_BYTES} bytes",
                 shown()
             ));
         }
@@ -217,7 +228,7 @@ fn read_paths(value: &Value) -> Result<Vec<String>, String> {
 }
 
 /// Parses a request for a preview and returns the branch. The error is the message for the client.
-pub(super) fn branch(bytes: &[u8]) -> Result<String, String> {
+pub(super) fn parse_preview_request(bytes: &[u8]) -> Result<String, String> {
     let fields = object(bytes, "{\"branch\": \"main\"}")?;
     match fields.get("branch") {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
@@ -233,13 +244,17 @@ mod tests {
 
     #[test]
     fn a_start_request_needs_a_domain_and_nothing_more() {
-        let wanted = |text: &str| export(text.as_bytes());
+        let wanted = |text: &str| parse_export_request(text.as_bytes());
         let domain = Domain::parse("docs.example").unwrap();
         for text in [
             r#"{"domain":"docs.example"}"#,
             r#"{"domain":"DOCS.example","version":null,"paths":null,"priority":"high"}"#,
         ] {
-            assert_eq!(wanted(text), Ok(Wanted { domain: domain.clone(), version: None, paths: None }), "{text}");
+            assert_eq!(
+                wanted(text),
+                Ok(StartExportRequest { domain: domain.clone(), version: None, paths: None }),
+                "{text}"
+            );
         }
         let labelled = wanted(r#"{"domain":"docs.example","version":"1.4"}"#).unwrap();
         assert_eq!(labelled.version, VersionLabel::new("1.4").ok());
@@ -311,7 +326,7 @@ mod tests {
             (r#"["main"]"#, Err("no JSON object")),
             ("", Err("no JSON object")),
         ] {
-            match (branch(text.as_bytes()), expected) {
+            match (parse_preview_request(text.as_bytes()), expected) {
                 (Ok(branch), Ok(expected)) => assert_eq!(branch, expected),
                 (Err(why), Err(says)) => assert!(why.contains(says), "{text}: {why}"),
                 (found, _) => panic!("{text}: {found:?}"),
@@ -326,7 +341,7 @@ mod tests {
             for value in values {
                 headers.append(AUTHORIZATION, value.parse().unwrap());
             }
-            bearer(&headers).map(<[u8]>::to_vec)
+            bearer_token(&headers).map(<[u8]>::to_vec)
         };
         for good in ["Bearer k", "bearer k", "BEARER  k "] {
             assert_eq!(read(&[good]), Some(b"k".to_vec()), "{good}");

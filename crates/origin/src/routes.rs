@@ -9,34 +9,34 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Versio
 use http_body_util::Either;
 use hyper::body::Incoming;
 
-use docwharf_base::chain::Chain;
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::unix_seconds;
 use docwharf_serve::handler::is_host;
 use docwharf_serve::peer::Peer;
 
-use super::answers::{error, failed, not_allowed, nothing_here, set, text, try_later, with_details};
-use super::body::Body;
-use super::keys::{self, Caller, Scope};
-use super::limits::Resource;
+use super::api_keys::{self, AuthenticatedClient, Scope};
+use super::body::ApiBody;
+use super::limits::SharedResource;
+use super::operations::{Operation, RouteMatch, find_route};
 use super::previews::{self, Started};
-use super::table::{Found, Operation, find};
-use super::{Origin, Said, bundles, management, millis, openapi, requests, sitemap};
+use super::responses::{error, internal_error, not_allowed, nothing_here, set_field, text, try_later, with_details};
+use super::{OriginBody, OriginServer, bundle_downloads, management, openapi, requests, sitemap, unix_millis};
 
 /// The largest request body, in bytes.
-const LONGEST_BODY: u64 = 64 * 1024;
+const MAX_BODY_BYTES: u64 = 64 * 1024;
 /// The largest body of a batch of searches, in bytes: 1000 searches of the largest size.
-const LONGEST_BATCH: u64 = 8 << 20;
+const MAX_BATCH_BYTES: u64 = 8 << 20;
 
-const GET: [&str; 2] = ["GET", "HEAD"];
+const GET_AND_HEAD: [&str; 2] = ["GET", "HEAD"];
 
 /// Answers any request. The response to HEAD is the one to GET without its body.
-pub(super) async fn answer(origin: Arc<Origin>, request: Request<Incoming>) -> Response<Said> {
+pub(super) async fn answer(origin: Arc<OriginServer>, request: Request<Incoming>) -> Response<OriginBody> {
     let is_analytics = request.uri().path().starts_with("/v1/analytics/");
     if !has_good_host(&request) {
         let refusal = error(StatusCode::BAD_REQUEST, "the request needs one Host field with a host in it");
         return if is_analytics { with_details(refusal) } else { refusal }.map(Either::Left);
     }
-    if let Some(response) = origin.previews_answer(&request) {
+    if let Some(response) = origin.preview_response(&request) {
         return response.map(Either::Right);
     }
     let head = request.method() == Method::HEAD;
@@ -45,7 +45,7 @@ pub(super) async fn answer(origin: Arc<Origin>, request: Request<Incoming>) -> R
         response = with_details(response);
     }
     if head {
-        *response.body_mut() = Body::empty();
+        *response.body_mut() = ApiBody::empty();
     }
     response.map(Either::Left)
 }
@@ -61,36 +61,36 @@ fn has_good_host<B>(request: &Request<B>) -> bool {
     }
 }
 
-async fn route(origin: Arc<Origin>, request: Request<Incoming>) -> Response<Body> {
+async fn route(origin: Arc<OriginServer>, request: Request<Incoming>) -> Response<ApiBody> {
     let path = request.uri().path().to_owned();
     let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     match parts[..] {
         ["v1", ..] => management(origin, request, &path).await,
-        ["bundles" | "sites", ..] | ["openapi.json" | "livez" | "readyz"] if !is_get => not_allowed(&GET),
+        ["bundles" | "sites", ..] | ["openapi.json" | "livez" | "readyz"] if !is_get => not_allowed(&GET_AND_HEAD),
         ["bundles", job, name] => {
             let (job, name) = (job.to_owned(), name.to_owned());
             let (head, _) = request.into_parts();
-            blocking(origin, move |origin| {
+            run_blocking(origin, move |origin| {
                 let job = percent_encoding::percent_decode_str(&job).decode_utf8_lossy();
                 let now = unix_seconds(SystemTime::now());
-                bundles::answer(origin, (&job, &name), head.uri.query(), &head.headers, now)
+                bundle_downloads::answer(origin, (&job, &name), head.uri.query(), &head.headers, now)
             })
             .await
         }
         ["sites", domain, "sitemap.xml"] => sitemap::sitemap(&origin, domain, request.headers()).await,
-        ["openapi.json"] => text(StatusCode::OK, "application/json", openapi::text().to_owned()),
+        ["openapi.json"] => text(StatusCode::OK, "application/json", openapi::document_json().to_owned()),
         ["livez"] => text(StatusCode::OK, "text/plain; charset=utf-8", "ok\n".to_owned()),
-        ["readyz"] => blocking(origin, Origin::readiness).await,
+        ["readyz"] => run_blocking(origin, OriginServer::readiness).await,
         _ => nothing_here(),
     }
 }
 
 /// Runs work that waits for the disk on a blocking thread, so that it does not delay other connections.
-async fn blocking(
-    origin: Arc<Origin>,
-    work: impl FnOnce(&Origin) -> Response<Body> + Send + 'static,
-) -> Response<Body> {
+async fn run_blocking(
+    origin: Arc<OriginServer>,
+    work: impl FnOnce(&OriginServer) -> Response<ApiBody> + Send + 'static,
+) -> Response<ApiBody> {
     match tokio::task::spawn_blocking(move || work(&origin)).await {
         Ok(response) => response,
         // The work has panicked, and the panic hook has logged it.
@@ -98,45 +98,47 @@ async fn blocking(
     }
 }
 
-async fn management(origin: Arc<Origin>, request: Request<Incoming>, path: &str) -> Response<Body> {
+async fn management(origin: Arc<OriginServer>, request: Request<Incoming>, path: &str) -> Response<ApiBody> {
     let began = Instant::now();
     let (head, body) = request.into_parts();
-    let (found, method) = (find(&head.method, path), head.method.clone());
+    let (found, method) = (find_route(&head.method, path), head.method.clone());
     let counted = match &found {
-        Found::Route(route, _) => route.id,
+        RouteMatch::ApiRoute(route, _) => route.id,
         _ => "none",
     };
     let (organization, response) = match found {
-        Found::Route(route, value) if route.method == Method::GET => {
+        RouteMatch::ApiRoute(route, value) if route.method == Method::GET => {
             let value = value.unwrap_or_default().into_owned();
-            in_one(Arc::clone(&origin), head, move |origin, head, caller| {
-                management::get(origin, route.operation, &value, head, caller)
+            run_authenticated(Arc::clone(&origin), head, move |origin, head, caller| {
+                management::answer_get(origin, route.operation, &value, head, caller)
             })
             .await
         }
-        Found::Route(route, value) => {
+        RouteMatch::ApiRoute(route, value) => {
             let value = value.unwrap_or_default().into_owned();
-            posted(Arc::clone(&origin), route.operation, value, head, body).await
+            answer_post(Arc::clone(&origin), route.operation, value, head, body).await
         }
-        Found::Allowed(methods) => in_one(Arc::clone(&origin), head, move |_, _, _| not_allowed(&methods)).await,
-        Found::Nothing => in_one(Arc::clone(&origin), head, |_, _, _| nothing_here()).await,
+        RouteMatch::OtherMethods(methods) => {
+            run_authenticated(Arc::clone(&origin), head, move |_, _, _| not_allowed(&methods)).await
+        }
+        RouteMatch::NotFound => run_authenticated(Arc::clone(&origin), head, |_, _, _| nothing_here()).await,
     };
     let status = response.status().as_u16();
-    origin.counted.request(counted, status);
+    origin.metrics.count_request(counted, status);
     let (milliseconds, organization) = (began.elapsed().as_millis() as u64, organization.unwrap_or_default());
     tracing::debug!(operation = counted, %method, status, organization, milliseconds, "answered");
     response
 }
 
-type Answered = (Option<String>, Response<Body>);
+type ManagementResponse = (Option<String>, Response<ApiBody>);
 
 /// Authenticates the client and runs `work` on one blocking thread.
-async fn in_one(
-    origin: Arc<Origin>,
+async fn run_authenticated(
+    origin: Arc<OriginServer>,
     head: Parts,
-    work: impl FnOnce(&Origin, &Parts, &Caller) -> Response<Body> + Send + 'static,
-) -> Answered {
-    let answered = tokio::task::spawn_blocking(move || match origin.admit(&head.headers, &head.method) {
+    work: impl FnOnce(&OriginServer, &Parts, &AuthenticatedClient) -> Response<ApiBody> + Send + 'static,
+) -> ManagementResponse {
+    let answered = tokio::task::spawn_blocking(move || match origin.authenticate(&head.headers, &head.method) {
         Ok(caller) => {
             let response = work(&origin, &head, &caller);
             (Some(caller.organization), response)
@@ -150,29 +152,39 @@ async fn in_one(
 }
 
 /// Answers a POST request. A client without permission is refused before the body is read.
-async fn posted(origin: Arc<Origin>, operation: Operation, value: String, head: Parts, body: Incoming) -> Answered {
+async fn answer_post(
+    origin: Arc<OriginServer>,
+    operation: Operation,
+    value: String,
+    head: Parts,
+    body: Incoming,
+) -> ManagementResponse {
     let asked = Arc::clone(&origin);
-    let admitted = tokio::task::spawn_blocking(move || (asked.admit(&head.headers, &head.method), head)).await;
+    let admitted = tokio::task::spawn_blocking(move || (asked.authenticate(&head.headers, &head.method), head)).await;
     let (caller, head) = match admitted {
         Ok((Ok(caller), head)) => (caller, head),
         Ok((Err(refusal), _)) => return (None, *refusal),
         Err(_) => return (None, nothing_here()),
     };
-    let longest = if operation == Operation::Ingest { LONGEST_BATCH } else { LONGEST_BODY };
+    let longest = if operation == Operation::Ingest { MAX_BATCH_BYTES } else { MAX_BODY_BYTES };
     let whose = Some(caller.organization.clone());
     // A request that fails whatever its body contains must not cost memory for the body.
-    if let Err(refusal) = management::before_body(&origin, operation, &value, &caller) {
-        return (whose, requests::without_body(*refusal, &head.headers, body).await);
+    if let Err(refusal) = management::check_before_body(&origin, operation, &value, &caller) {
+        return (whose, requests::respond_without_reading_body(*refusal, &head.headers, body).await);
     }
-    let share = origin.shares.take(&caller.organization, Resource::BodyBytes, requests::expected(&body, longest));
+    let share = origin.shares.take(
+        &caller.organization,
+        SharedResource::BodyBytes,
+        requests::expected_body_bytes(&body, longest),
+    );
     let mut share = match share {
         Ok(share) => share,
         Err(why) => {
-            let refusal = requests::no_room_for_body(why);
-            return (whose, requests::without_body(refusal, &head.headers, body).await);
+            let refusal = requests::body_limit_reached(why);
+            return (whose, requests::respond_without_reading_body(refusal, &head.headers, body).await);
         }
     };
-    let body = match requests::whole_body(body, longest, &mut share).await {
+    let body = match requests::read_body(body, longest, &mut share).await {
         Ok(body) => body,
         Err(refusal) => return (whose, refusal),
     };
@@ -181,24 +193,28 @@ async fn posted(origin: Arc<Origin>, operation: Operation, value: String, head: 
         let why = "too many batches wait for the disk; send this one again";
         return (whose, try_later(StatusCode::SERVICE_UNAVAILABLE, why));
     };
-    let work = move |origin: &Origin| {
+    let work = move |origin: &OriginServer| {
         let _held = (turn, share);
-        management::post(origin, operation, &value, &head, &body, &caller)
+        management::answer_post(origin, operation, &value, &head, &body, &caller)
     };
-    (whose, blocking(origin, work).await)
+    (whose, run_blocking(origin, work).await)
 }
 
-impl Origin {
+impl OriginServer {
     /// Authenticates a client. The error is 401 for any path below `/v1`, whether or not it exists; 403 for a key that
     /// does not allow the method; 503 if keys cannot be checked.
-    fn admit(&self, headers: &HeaderMap, method: &Method) -> Result<Caller, Box<Response<Body>>> {
-        let token = requests::bearer(headers);
-        let caller = match self.caller(token.unwrap_or_default()) {
+    fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        method: &Method,
+    ) -> Result<AuthenticatedClient, Box<Response<ApiBody>>> {
+        let token = requests::bearer_token(headers);
+        let caller = match self.find_key(token.unwrap_or_default()) {
             Ok(Some(caller)) => caller,
             Ok(None) if token.is_some() => {
-                return Err(Box::new(stranger("this key is wrong, revoked or over; ask for a new one")));
+                return Err(Box::new(unauthorized("this key is wrong, revoked or over; ask for a new one")));
             }
-            Ok(None) => return Err(Box::new(stranger("send an admin key: Authorization: Bearer <key>"))),
+            Ok(None) => return Err(Box::new(unauthorized("send an admin key: Authorization: Bearer <key>"))),
             Err(refusal) => return Err(refusal),
         };
         let is_reading = matches!(*method, Method::GET | Method::HEAD);
@@ -209,11 +225,11 @@ impl Origin {
         Ok(caller)
     }
 
-    fn caller(&self, token: &[u8]) -> Result<Option<Caller>, Box<Response<Body>>> {
-        if let Some((whose, file)) = &self.key {
+    fn find_key(&self, token: &[u8]) -> Result<Option<AuthenticatedClient>, Box<Response<ApiBody>>> {
+        if let Some((whose, file)) = &self.key_file {
             match file.current() {
-                Some(key) if self.signer.same(key.as_bytes(), token) => {
-                    return Ok(Some(Caller { organization: whose.clone(), scope: Scope::Write }));
+                Some(key) if self.signer.is_equal(key.as_bytes(), token) => {
+                    return Ok(Some(AuthenticatedClient { organization: whose.clone(), scope: Scope::Write }));
                 }
                 Some(_) => {}
                 None => {
@@ -222,8 +238,8 @@ impl Origin {
                 }
             }
         }
-        keys::caller(&self.db, &self.signer, token, millis(SystemTime::now()))
-            .map_err(|why| Box::new(failed("look up a key", &Chain(&why))))
+        api_keys::authenticate(&self.database, &self.signer, token, unix_millis(SystemTime::now()))
+            .map_err(|why| Box::new(internal_error("look up a key", &ErrorChain(&why))))
     }
 
     /// Returns the beginning of links: the configured URL, or the scheme and host of this request.
@@ -242,9 +258,9 @@ impl Origin {
     }
 }
 
-fn stranger(why: &str) -> Response<Body> {
+fn unauthorized(why: &str) -> Response<ApiBody> {
     let mut response = error(StatusCode::UNAUTHORIZED, why);
-    set(response.headers_mut(), WWW_AUTHENTICATE, "Bearer");
+    set_field(response.headers_mut(), WWW_AUTHENTICATE, "Bearer");
     // The client may still be sending a body, which is not read.
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
@@ -253,9 +269,9 @@ fn stranger(why: &str) -> Response<Body> {
 // ---------------------------------------------------------------------------------------------------------------------
 // Previews
 
-impl Origin {
+impl OriginServer {
     /// Answers a request for a preview, which is addressed by its host or below its path; `None` if it is for the API.
-    fn previews_answer(&self, request: &Request<Incoming>) -> Option<Response<docwharf_serve::body::ResponseBody>> {
+    fn preview_response(&self, request: &Request<Incoming>) -> Option<Response<docwharf_serve::body::ResponseBody>> {
         let (project, slug) = if let Some(host) = &self.preview_host {
             let asked = request.headers().get(HOST).and_then(|host| host.to_str().ok());
             let asked = asked.or_else(|| request.uri().authority().map(http::uri::Authority::as_str))?;
@@ -266,19 +282,19 @@ impl Origin {
             // A request for a host below the preview host never reaches the API, whether or not the preview exists.
             self.previews.by_host_label(label).unwrap_or_default()
         } else {
-            let mut parts = request.uri().path().strip_prefix(super::BELOW)?.split('/');
+            let mut parts = request.uri().path().strip_prefix(super::PREVIEW_PATH_PREFIX)?.split('/');
             (parts.next()?.to_owned(), parts.next()?.to_owned())
         };
         Some(match self.previews.site(&project, &slug) {
             Some(site) => previews::respond_to_preview(&site, request),
-            None => no_preview(),
+            None => preview_not_found(),
         })
     }
 
     /// Returns the URL of a preview.
     pub(super) fn preview_url(&self, begin: &str, project: &str, started: &Started) -> String {
         let Some(host) = &self.preview_host else {
-            return format!("{begin}{}{project}/{}/", super::BELOW, started.slug);
+            return format!("{begin}{}{project}/{}/", super::PREVIEW_PATH_PREFIX, started.slug);
         };
         // A preview has the scheme and port under which the client has reached this origin.
         let (scheme, rest) = begin.split_once("://").unwrap_or(("http", begin));
@@ -289,14 +305,14 @@ impl Origin {
     }
 }
 
-fn no_preview() -> Response<docwharf_serve::body::ResponseBody> {
+fn preview_not_found() -> Response<docwharf_serve::body::ResponseBody> {
     let text = "404: there is no preview here; its branch was deleted, or it was not built yet\n";
     let mut response = Response::new(docwharf_serve::body::ResponseBody::full(text));
     *response.status_mut() = StatusCode::NOT_FOUND;
     let fields = response.headers_mut();
-    set(fields, http::header::CONTENT_TYPE, "text/plain; charset=utf-8");
-    set(fields, http::header::CACHE_CONTROL, "no-store");
-    set(fields, http::HeaderName::from_static("x-robots-tag"), "noindex");
+    set_field(fields, http::header::CONTENT_TYPE, "text/plain; charset=utf-8");
+    set_field(fields, http::header::CACHE_CONTROL, "no-store");
+    set_field(fields, http::HeaderName::from_static("x-robots-tag"), "noindex");
     response
 }
 

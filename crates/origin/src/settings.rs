@@ -10,9 +10,9 @@ use super::source::ProjectSource;
 use super::{Domain, PublicUrl};
 
 /// The shortest lifetime of a link: its expiry has whole seconds.
-pub const SHORTEST_LINK: Duration = Duration::from_secs(1);
+pub const MIN_LINK_LIFETIME: Duration = Duration::from_secs(1);
 /// The longest lifetime of a link. A link needs no key, so one that is found later in a log should have expired.
-pub const LONGEST_LINK: Duration = Duration::from_hours(7 * 24);
+pub const MAX_LINK_LIFETIME: Duration = Duration::from_hours(7 * 24);
 
 /// An owner of projects and keys. Limits apply to each organization.
 #[derive(Debug, Clone)]
@@ -20,12 +20,12 @@ pub struct Organization {
     /// Its id in keys, messages and the database.
     pub id: String,
     /// The projects that it owns.
-    pub projects: Vec<Project>,
+    pub projects: Vec<OriginProject>,
 }
 
 /// A documentation site.
 #[derive(Debug, Clone)]
-pub struct Project {
+pub struct OriginProject {
     /// Its id in addresses of the API. It is unique in the origin.
     pub id: String,
     /// The domain by which clients request exports. It is unique in the origin.
@@ -40,7 +40,7 @@ pub struct Project {
 
 /// The place of the persistent state.
 #[derive(Debug, Clone)]
-pub enum State {
+pub enum OriginStorage {
     /// A folder that stays.
     Folder(PathBuf),
     /// A temporary folder that is removed when the origin is closed.
@@ -54,26 +54,26 @@ pub struct PreviewSettings {
     /// path `/preview/` of this server.
     pub host: Option<Domain>,
     /// The interval at which repositories are checked for deleted branches.
-    pub every: Duration,
+    pub check_interval: Duration,
 }
 
 impl Default for PreviewSettings {
     fn default() -> Self {
-        PreviewSettings { host: None, every: Duration::from_mins(1) }
+        PreviewSettings { host: None, check_interval: Duration::from_mins(1) }
     }
 }
 
 /// The settings of an origin.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct OriginSettings {
     /// The organizations with their projects.
     pub organizations: Vec<Organization>,
     /// The place of jobs, keys, searches and bundles.
-    pub state: State,
+    pub storage: OriginStorage,
     /// An organization (its id) and a file with an additional key of it. The key has scope `write`, and the file is
     /// read again when it changes.
     pub key_file: Option<(String, PathBuf)>,
-    /// The lifetime of links, from [`SHORTEST_LINK`] to [`LONGEST_LINK`].
+    /// The lifetime of links, from [`MIN_LINK_LIFETIME`] to [`MAX_LINK_LIFETIME`].
     pub link_lifetime: Duration,
     /// The beginning of links; by default the host of the request.
     pub public_url: Option<PublicUrl>,
@@ -90,15 +90,15 @@ pub struct Settings {
     /// The settings of previews.
     pub previews: PreviewSettings,
     /// The time for which searches are kept.
-    pub searches: Duration,
+    pub search_retention: Duration,
 }
 
-impl Settings {
+impl OriginSettings {
     /// Creates settings with all defaults and without organizations.
-    pub fn new(effort: SealOptions) -> Settings {
-        Settings {
+    pub fn new(effort: SealOptions) -> OriginSettings {
+        OriginSettings {
             organizations: Vec::new(),
-            state: State::Temporary,
+            storage: OriginStorage::Temporary,
             key_file: None,
             link_lifetime: Duration::from_mins(15),
             public_url: None,
@@ -107,7 +107,7 @@ impl Settings {
             min_free: None,
             keep: 5,
             previews: PreviewSettings::default(),
-            searches: Duration::from_hours(24 * 400),
+            search_retention: Duration::from_hours(24 * 400),
         }
     }
 }

@@ -8,21 +8,21 @@ use http::{HeaderMap, Response, StatusCode};
 use percent_encoding::percent_decode_str;
 use tokio::sync::{Mutex, Semaphore};
 
-use docwharf_base::chain::Chain;
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_serve::conditional::{self, ContentDates, PreconditionOutcome};
 
-use super::answers::{bare, error, nothing_here, set, text, try_later};
-use super::body::Body;
-use super::source::{Git, ProjectSource, JobContext, git};
-use super::survey::Survey;
-use super::{Domain, Origin};
+use super::body::ApiBody;
+use super::responses::{empty_response, error, nothing_here, set_field, text, try_later};
+use super::site_survey::SiteSurvey;
+use super::source::{Git, JobContext, ProjectSource, git};
+use super::{Domain, OriginServer};
 
 /// The time for which a request without a key may wait for others.
-const PATIENCE: Duration = Duration::from_secs(5);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which the last known head of a repository is reused.
-const FRESH: Duration = Duration::from_secs(5);
+const BRANCH_HEAD_MAX_AGE: Duration = Duration::from_secs(5);
 
-pub(super) async fn sitemap(origin: &Origin, domain: &str, headers: &HeaderMap) -> Response<Body> {
+pub(super) async fn sitemap(origin: &OriginServer, domain: &str, headers: &HeaderMap) -> Response<ApiBody> {
     let domain = percent_decode_str(domain).decode_utf8_lossy();
     let found = Domain::parse(&domain).ok().and_then(|domain| origin.domains.get_key_value(&domain));
     let Some((domain, (_, project))) = found else {
@@ -30,24 +30,24 @@ pub(super) async fn sitemap(origin: &Origin, domain: &str, headers: &HeaderMap) 
     };
     let path = match &origin.projects[project].source {
         ProjectSource::Directory(path) => path,
-        ProjectSource::Git(_) => return of_git(origin, domain, project, headers).await,
+        ProjectSource::Git(_) => return git_sitemap(origin, domain, project, headers).await,
         ProjectSource::Crawl(_) => {
             let why = "this project is crawled from a running site: request the sitemap from that site";
             return error(StatusCode::NOT_FOUND, why);
         }
     };
-    let Some(survey) = origin.surveys.get(project) else { return nothing_here() };
+    let Some(survey) = origin.folder_sitemaps.get(project) else { return nothing_here() };
     let (path, limits, name) = (path.clone(), origin.effort.limits, domain.clone());
-    let look = move || match Survey::of(&path, &limits) {
-        Ok(survey) => Ok(Arc::new(FolderSitemap { tag: survey.tag(), text: survey.sitemap(&name) })),
+    let look = move || match SiteSurvey::read(&path, &limits) {
+        Ok(survey) => Ok(Arc::new(FolderSitemap { tag: survey.entity_tag(), text: survey.sitemap(&name) })),
         Err(why) => {
-            tracing::error!("cannot list the site of {name}: {}", Chain(&why));
-            Err(Unreadable)
+            tracing::error!("cannot list the site of {name}: {}", ErrorChain(&why));
+            Err(SiteUnreadable)
         }
     };
     match survey.0.get(&origin.sitemaps, look).await {
         Some(Ok(sitemap)) => conditional_answer(&sitemap.tag, || sitemap.text.clone(), headers),
-        Some(Err(Unreadable)) => cannot_read(),
+        Some(Err(SiteUnreadable)) => cannot_read(),
         None => busy(),
     }
 }
@@ -61,33 +61,33 @@ struct FolderSitemap {
 
 /// The folder cannot be read; the reason is in the log.
 #[derive(Debug, Clone, Copy)]
-struct Unreadable;
+struct SiteUnreadable;
 
 /// The shared computation of the sitemap of a project's folder.
 #[derive(Debug, Default)]
-pub(super) struct FolderSurvey(SharedAnswer<Result<Arc<FolderSitemap>, Unreadable>>);
+pub(super) struct SharedFolderSitemap(SharedComputation<Result<Arc<FolderSitemap>, SiteUnreadable>>);
 
 /// An expensive result that concurrent requests share. One computation runs at a time, and every request that arrived
 /// before it started gets its result. So no request gets a result whose computation started before the request arrived,
 /// and each request waits for two computations at most, however many there are.
 #[derive(Debug)]
-struct SharedAnswer<T>(Arc<Mutex<Option<(Instant, T)>>>);
+struct SharedComputation<T>(Arc<Mutex<Option<(Instant, T)>>>);
 
-impl<T> Default for SharedAnswer<T> {
-    fn default() -> SharedAnswer<T> {
-        SharedAnswer(Arc::default())
+impl<T> Default for SharedComputation<T> {
+    fn default() -> SharedComputation<T> {
+        SharedComputation(Arc::default())
     }
 }
 
-impl<T: Clone + Send + 'static> SharedAnswer<T> {
+impl<T: Clone + Send + 'static> SharedComputation<T> {
     /// Returns the shared result, or computes it; `None` if that takes too long or panics.
     async fn get(&self, turns: &Arc<Semaphore>, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let came = Instant::now();
-        let mut known = tokio::time::timeout(PATIENCE, Arc::clone(&self.0).lock_owned()).await.ok()?;
+        let mut known = tokio::time::timeout(WAIT_TIMEOUT, Arc::clone(&self.0).lock_owned()).await.ok()?;
         if let Some((_, answer)) = known.as_ref().filter(|(began, _)| *began >= came) {
             return Some(answer.clone());
         }
-        let turn = tokio::time::timeout(PATIENCE, Arc::clone(turns).acquire_owned()).await.ok()?.ok()?;
+        let turn = tokio::time::timeout(WAIT_TIMEOUT, Arc::clone(turns).acquire_owned()).await.ok()?.ok()?;
         let making = tokio::task::spawn_blocking(move || {
             // The permit is released when the work is done, even if the request was cancelled.
             let _turn = turn;
@@ -100,7 +100,7 @@ impl<T: Clone + Send + 'static> SharedAnswer<T> {
         // After this time no waiting request can use the result, which may be large, so it is removed.
         let kept = Arc::clone(&self.0);
         tokio::spawn(async move {
-            tokio::time::sleep(PATIENCE).await;
+            tokio::time::sleep(WAIT_TIMEOUT).await;
             let mut known = kept.lock().await;
             known.take_if(|(other, _)| *other == began);
         });
@@ -108,26 +108,26 @@ impl<T: Clone + Send + 'static> SharedAnswer<T> {
     }
 }
 
-fn busy() -> Response<Body> {
+fn busy() -> Response<ApiBody> {
     try_later(StatusCode::SERVICE_UNAVAILABLE, "too many requests for sitemaps at the moment")
 }
 
 /// The time of the last look-up of a branch, and the head that it found.
-type Known = Option<(Instant, Option<String>)>;
+type KnownHead = Option<(Instant, Option<String>)>;
 
 /// The head of a project's branch, as last read from the repository. One look-up runs at a time, and concurrent
 /// requests share its result.
 #[derive(Debug, Default)]
-pub(super) struct Head {
-    known: Arc<Mutex<Known>>,
+pub(super) struct CachedBranchHead {
+    known: Arc<Mutex<KnownHead>>,
 }
 
-impl Head {
+impl CachedBranchHead {
     /// Returns the head, or `None` if the repository cannot be read or has no such branch. `Err` if the look-up takes
     /// too long or panics.
-    async fn of(&self, git: &Git, domain: &Domain) -> Result<Option<String>, ()> {
-        let known = tokio::time::timeout(PATIENCE, Arc::clone(&self.known).lock_owned()).await.map_err(drop)?;
-        if let Some((_, head)) = known.as_ref().filter(|(when, _)| when.elapsed() < FRESH) {
+    async fn look_up(&self, git: &Git, domain: &Domain) -> Result<Option<String>, ()> {
+        let known = tokio::time::timeout(WAIT_TIMEOUT, Arc::clone(&self.known).lock_owned()).await.map_err(drop)?;
+        if let Some((_, head)) = known.as_ref().filter(|(when, _)| when.elapsed() < BRANCH_HEAD_MAX_AGE) {
             return Ok(head.clone());
         }
         let (git, domain) = (git.clone(), domain.clone());
@@ -136,24 +136,25 @@ impl Head {
             let head = match git::branches(&git, &JobContext::default()) {
                 Ok(mut heads) => heads.remove(&git.branch),
                 Err(why) => {
-                    tracing::error!("cannot list the branches of {domain}: {}", Chain(&why));
+                    tracing::error!("cannot list the branches of {domain}: {}", ErrorChain(&why));
                     None
                 }
             };
             *known = Some((Instant::now(), head.clone()));
             head
         });
-        tokio::time::timeout(PATIENCE, asking).await.map_err(drop)?.map_err(drop)
+        tokio::time::timeout(WAIT_TIMEOUT, asking).await.map_err(drop)?.map_err(drop)
     }
 }
 
 /// Answers a request for the sitemap of a project with a repository. Its entity tag is the head of the branch, so that
 /// a client can detect a change.
-async fn of_git(origin: &Origin, domain: &Domain, project: &str, headers: &HeaderMap) -> Response<Body> {
-    let (ProjectSource::Git(git), Some(head)) = (&origin.projects[project].source, origin.heads.get(project)) else {
+async fn git_sitemap(origin: &OriginServer, domain: &Domain, project: &str, headers: &HeaderMap) -> Response<ApiBody> {
+    let (ProjectSource::Git(git), Some(head)) = (&origin.projects[project].source, origin.branch_heads.get(project))
+    else {
         return nothing_here();
     };
-    let head = match head.of(git, domain).await {
+    let head = match head.look_up(git, domain).await {
         Ok(Some(head)) => head,
         Ok(None) => return unreadable(domain, &"its repository cannot be read, or has no such branch"),
         Err(()) => return busy(),
@@ -168,29 +169,31 @@ async fn of_git(origin: &Origin, domain: &Domain, project: &str, headers: &Heade
     conditional_answer(&format!("\"{head}\""), text, headers)
 }
 
-fn conditional_answer(tag: &str, body: impl FnOnce() -> String, headers: &HeaderMap) -> Response<Body> {
+fn conditional_answer(tag: &str, body: impl FnOnce() -> String, headers: &HeaderMap) -> Response<ApiBody> {
     // There is no single modification time: a deletion leaves none. So only the conditions on entity tags apply.
     let mut conditions = headers.clone();
     conditions.remove(IF_MODIFIED_SINCE);
     conditions.remove(IF_UNMODIFIED_SINCE);
     let mut response = match conditional::evaluate_preconditions(&conditions, tag, ContentDates::never_replaced(0)) {
         PreconditionOutcome::Proceed => text(StatusCode::OK, "application/xml", body()),
-        PreconditionOutcome::NotModified => bare(StatusCode::NOT_MODIFIED),
-        PreconditionOutcome::Failed => error(StatusCode::PRECONDITION_FAILED, "the site is not, or no longer, what If-Match names"),
+        PreconditionOutcome::NotModified => empty_response(StatusCode::NOT_MODIFIED),
+        PreconditionOutcome::Failed => {
+            error(StatusCode::PRECONDITION_FAILED, "the site is not, or no longer, what If-Match names")
+        }
     };
-    set(response.headers_mut(), ETAG, tag);
-    set(response.headers_mut(), CACHE_CONTROL, "no-cache");
+    set_field(response.headers_mut(), ETAG, tag);
+    set_field(response.headers_mut(), CACHE_CONTROL, "no-cache");
     response
 }
 
 /// Creates the 503 response for a site that cannot be read. The reason goes to the log only, because clients without a
 /// key must not learn where sites are stored.
-fn unreadable(domain: &Domain, why: &dyn std::fmt::Display) -> Response<Body> {
+fn unreadable(domain: &Domain, why: &dyn std::fmt::Display) -> Response<ApiBody> {
     tracing::error!("cannot list the site of {domain}: {why}");
     cannot_read()
 }
 
-fn cannot_read() -> Response<Body> {
+fn cannot_read() -> Response<ApiBody> {
     try_later(StatusCode::SERVICE_UNAVAILABLE, "the site cannot be read just now; the origin's log says why")
 }
 
@@ -203,7 +206,7 @@ mod tests {
 
     #[tokio::test]
     async fn however_many_ask_for_a_sitemap_at_once_its_folder_is_looked_at_twice() {
-        let (shared, turns) = (Arc::new(SharedAnswer::default()), Arc::new(Semaphore::new(4)));
+        let (shared, turns) = (Arc::new(SharedComputation::default()), Arc::new(Semaphore::new(4)));
         let (made, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let ask = |go: Option<mpsc::Receiver<()>>, begun: Option<tokio::sync::oneshot::Sender<()>>| {
             let (shared, turns) = (Arc::clone(&shared), Arc::clone(&turns));

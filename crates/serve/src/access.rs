@@ -52,7 +52,8 @@ impl AccessPolicy {
 /// Returns the 403 response if the request may not be answered. It is the same for every path and method.
 pub(super) fn check_access<B>(site: &Site, request: &Request<B>) -> Option<Response<ResponseBody>> {
     let door = site.access_control();
-    if door.access.is_open() || door.access.admits(ClientIdentity::identify(&door.proxies, request), request.headers()) {
+    if door.access.is_open() || door.access.admits(ClientIdentity::identify(&door.proxies, request), request.headers())
+    {
         return None;
     }
     let mut response = fixed_responses::forbidden(request.method() == Method::HEAD);

@@ -46,7 +46,9 @@ impl LoggedAddress {
             (LoggedAddress::None, _) => None,
             (LoggedAddress::Full, address) => Some(address),
             (LoggedAddress::Truncated, IpAddr::V4(v4)) => Some(Ipv4Addr::from_bits(v4.to_bits() & !0xff).into()),
-            (LoggedAddress::Truncated, IpAddr::V6(v6)) => Some(Ipv6Addr::from_bits(v6.to_bits() & !(u128::MAX >> 48)).into()),
+            (LoggedAddress::Truncated, IpAddr::V6(v6)) => {
+                Some(Ipv6Addr::from_bits(v6.to_bits() & !(u128::MAX >> 48)).into())
+            }
         }
     }
 }
@@ -314,7 +316,9 @@ mod tests {
                 line.target = format!("/{}", "%09".repeat(20_000)).parse().unwrap();
                 let text = line.write(format, 5, Duration::ZERO);
                 assert!(text.len() < 5 * MAX_VALUE_BYTES && text.matches("...").count() >= 3, "{} bytes", text.len());
-                assert!(format == AccessLogFormat::Combined || serde_json::from_str::<serde_json::Value>(&text).is_ok());
+                assert!(
+                    format == AccessLogFormat::Combined || serde_json::from_str::<serde_json::Value>(&text).is_ok()
+                );
             }
         }
     }
@@ -326,7 +330,11 @@ mod tests {
         assert_eq!(truncate_value(&HeaderValue::from_static("curl/8")), "curl/8");
         let target: Uri = format!("/{}?{}", "é".repeat(3_000), "q".repeat(9_000)).parse().unwrap();
         let path = truncate_target(&target).path().to_owned();
-        assert!(path.len() > MAX_VALUE_BYTES && path.len() <= MAX_STORED_VALUE_BYTES && target.path().starts_with(&path), "{}", path.len());
+        assert!(
+            path.len() > MAX_VALUE_BYTES && path.len() <= MAX_STORED_VALUE_BYTES && target.path().starts_with(&path),
+            "{}",
+            path.len()
+        );
     }
 
     #[test]
@@ -374,7 +382,8 @@ mod tests {
             ("/a", "/a"),
         ] {
             let line = AccessLogLine { referrer: Some(HeaderValue::from_static(referrer)), ..line(b"x") };
-            let json: serde_json::Value = serde_json::from_str(&line.write(AccessLogFormat::Json, 0, Duration::ZERO)).unwrap();
+            let json: serde_json::Value =
+                serde_json::from_str(&line.write(AccessLogFormat::Json, 0, Duration::ZERO)).unwrap();
             assert_eq!(json["referrer"], expected, "{referrer}");
             let combined = line.write(AccessLogFormat::Combined, 0, Duration::ZERO);
             let expected = if expected.is_empty() { "-" } else { expected };
@@ -389,15 +398,27 @@ mod tests {
 
     #[test]
     fn a_value_is_cut_behind_its_bound_and_not_before() {
-        for (len, expected) in [(MAX_VALUE_BYTES - 1, false), (MAX_VALUE_BYTES, false), (MAX_VALUE_BYTES + 1, true), (MAX_STORED_VALUE_BYTES + 1, true)] {
+        for (len, expected) in [
+            (MAX_VALUE_BYTES - 1, false),
+            (MAX_VALUE_BYTES, false),
+            (MAX_VALUE_BYTES + 1, true),
+            (MAX_STORED_VALUE_BYTES + 1, true),
+        ] {
             for format in [AccessLogFormat::Combined, AccessLogFormat::Json] {
                 let text = line(&vec![b'x'; len]).write(format, 5, Duration::ZERO);
-                let shown =
-                    if expected { format!("\"{}...\"", "x".repeat(MAX_VALUE_BYTES)) } else { format!("\"{}\"", "x".repeat(len)) };
+                let shown = if expected {
+                    format!("\"{}...\"", "x".repeat(MAX_VALUE_BYTES))
+                } else {
+                    format!("\"{}\"", "x".repeat(len))
+                };
                 assert!(text.contains(&shown), "{len} in {format:?}");
             }
         }
-        for (len, expected) in [(MAX_STORED_VALUE_BYTES - 1, MAX_STORED_VALUE_BYTES - 1), (MAX_STORED_VALUE_BYTES, MAX_STORED_VALUE_BYTES), (MAX_STORED_VALUE_BYTES + 1, MAX_STORED_VALUE_BYTES)] {
+        for (len, expected) in [
+            (MAX_STORED_VALUE_BYTES - 1, MAX_STORED_VALUE_BYTES - 1),
+            (MAX_STORED_VALUE_BYTES, MAX_STORED_VALUE_BYTES),
+            (MAX_STORED_VALUE_BYTES + 1, MAX_STORED_VALUE_BYTES),
+        ] {
             assert_eq!(truncate_value(&HeaderValue::from_bytes(&vec![b'x'; len]).unwrap()).len(), expected);
             let target: Uri = format!("/{}?q", "x".repeat(len - 3)).parse().unwrap();
             let is_whole = truncate_target(&target) == target;

@@ -24,8 +24,8 @@ use docwharf_site::memfd_arena::ArenaRange;
 use super::decoder_pool::DecoderClaim;
 use super::held_bytes::{HELD, HeldBytesGuard};
 use super::negotiate::ResponseForm;
-use super::page_cache::{InflatedPage, PageSource, MAX_SMALL_PAGE_BYTES};
-use super::turn::{end_turn, count_inflating, may_inflate};
+use super::page_cache::{InflatedPage, MAX_SMALL_PAGE_BYTES, PageSource};
+use super::turn::{count_inflating, end_turn, may_inflate};
 
 /// A response body. Its length is always known.
 #[derive(Debug)]
@@ -271,11 +271,19 @@ impl ResponseBody {
 
     /// Creates a body of segments of a file of a site. The file may come from the cache, and its content is checked for
     /// damage.
-    pub(super) fn page(source: PageSource, coded: Bytes, wanted: impl IntoIterator<Item = BodySegment>) -> ResponseBody {
+    pub(super) fn page(
+        source: PageSource,
+        coded: Bytes,
+        wanted: impl IntoIterator<Item = BodySegment>,
+    ) -> ResponseBody {
         ResponseBody::from_segments(coded, wanted, Some(source))
     }
 
-    fn from_segments(coded: Bytes, wanted: impl IntoIterator<Item = BodySegment>, source: Option<PageSource>) -> ResponseBody {
+    fn from_segments(
+        coded: Bytes,
+        wanted: impl IntoIterator<Item = BodySegment>,
+        source: Option<PageSource>,
+    ) -> ResponseBody {
         let wanted: VecDeque<BodySegment> = wanted.into_iter().filter(|wanted| wanted.len() > 0).collect();
         let left = wanted.iter().map(BodySegment::len).sum();
         if left == 0 {
@@ -389,7 +397,9 @@ impl InflatingBody {
         let is_whole = self.is_whole();
         let chunk = match (&self.page, self.wanted.pop_front()) {
             (Some(page), Some(BodySegment::Inflated(..))) if is_whole => BodyChunk::from(page.clone()),
-            (Some(page), Some(BodySegment::Inflated(start, end))) => page.bytes.slice(start as usize..end as usize).into(),
+            (Some(page), Some(BodySegment::Inflated(start, end))) => {
+                page.bytes.slice(start as usize..end as usize).into()
+            }
             (_, Some(BodySegment::Bytes(bytes))) => bytes.into(),
             _ => return BodyStep::End,
         };
@@ -508,7 +518,10 @@ impl http_body::Body for ResponseBody {
     type Data = BodyChunk;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<BodyChunk>, Infallible>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<BodyChunk>, Infallible>>> {
         let next = match &mut self.get_mut().content {
             BodyContent::Whole(chunk) => {
                 let all = std::mem::replace(chunk, Bytes::new().into());
@@ -545,11 +558,11 @@ mod tests {
     use http_body::Body as _;
 
     use super::*;
+    use crate::damage_reports::DamageReports;
+    use crate::page_cache::PageCache;
     use docwharf_base::codec::deflate::Deflater;
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionId;
-    use crate::damage_reports::DamageReports;
-    use crate::page_cache::PageCache;
 
     #[test]
     fn what_comes_before_a_part_is_gone_through_a_window_at_a_time_and_others_are_let_in_between() {
@@ -557,7 +570,8 @@ mod tests {
         let mut coded = Vec::new();
         Deflater::new(1).encode_all(&content, &mut coded);
         let len = content.len() as u64;
-        let wanted = [BodySegment::Bytes("head".into()), BodySegment::Inflated(7, 9), BodySegment::Inflated(len - 5, len)];
+        let wanted =
+            [BodySegment::Bytes("head".into()), BodySegment::Inflated(7, 9), BodySegment::Inflated(len - 5, len)];
         let mut body = ResponseBody::inflating(coded.into(), wanted);
         assert_eq!(body.len(), 11);
         let (mut sent, mut pauses) = (Vec::new(), 0);
@@ -618,8 +632,11 @@ mod tests {
                 let pages = Arc::new(PageCache::new(1 << 20, Arc::clone(&doubts)));
                 let version = VersionId(digest);
                 let source = PageSource { pages: Arc::clone(&pages), version, digest, len: known_len, crc: known_crc };
-                let (sent, is_whole) =
-                    all_of(ResponseBody::page(source, coded.slice(..there), [BodySegment::Inflated(wanted.0, wanted.1)]));
+                let (sent, is_whole) = all_of(ResponseBody::page(
+                    source,
+                    coded.slice(..there),
+                    [BodySegment::Inflated(wanted.0, wanted.1)],
+                ));
                 let asked = &content[wanted.0 as usize..wanted.1 as usize];
                 assert_eq!(is_whole, there == coded.len(), "{what}");
                 assert!(asked.starts_with(&sent) && (!is_whole || sent == asked), "{what}: {} bytes", sent.len());

@@ -159,7 +159,9 @@ mod tests {
             format!("bytes={}", specs.join(","))
         };
         assert!(matches!(part(&list(16), 100), RequestedRange::Slices(slices) if slices.len() == 16));
-        assert!(matches!(part(&format!("{},200-", list(16)), 100), RequestedRange::Slices(slices) if slices.len() == 16));
+        assert!(
+            matches!(part(&format!("{},200-", list(16)), 100), RequestedRange::Slices(slices) if slices.len() == 16)
+        );
         assert_eq!(part(&list(17), 100), RequestedRange::Whole);
     }
 

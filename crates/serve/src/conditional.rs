@@ -160,7 +160,8 @@ mod tests {
             assert_eq!(judged(&[(IF_NONE_MATCH, list)]), PreconditionOutcome::NotModified, "{list}");
         }
         for list in ["abc", "\"abc", "\"x\", \"y\"", "\"abc\"x"] {
-            let expected = if list == "\"abc\"x" { PreconditionOutcome::NotModified } else { PreconditionOutcome::Proceed };
+            let expected =
+                if list == "\"abc\"x" { PreconditionOutcome::NotModified } else { PreconditionOutcome::Proceed };
             assert_eq!(judged(&[(IF_NONE_MATCH, list)]), expected, "{list}");
         }
     }
@@ -183,7 +184,11 @@ mod tests {
         }
         let mut headers = HeaderMap::new();
         headers.insert(IF_MODIFIED_SINCE, at(noon).parse().unwrap());
-        for (rerouted, expected) in [(-1, PreconditionOutcome::NotModified), (0, PreconditionOutcome::Proceed), (100, PreconditionOutcome::Proceed)] {
+        for (rerouted, expected) in [
+            (-1, PreconditionOutcome::NotModified),
+            (0, PreconditionOutcome::Proceed),
+            (100, PreconditionOutcome::Proceed),
+        ] {
             let dated = ContentDates { rerouted: Some(NOON + rerouted), ..dated };
             assert_eq!(evaluate_preconditions(&headers, TAG, dated), expected, "another file since +{rerouted}");
         }
@@ -194,8 +199,16 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(IF_RANGE, "Sun, 09 Sep 2001 01:46:40 GMT".parse().unwrap());
         assert!(if_range_matches(&headers, TAG, Some(ContentDates::never_replaced(NOON))));
-        assert!(if_range_matches(&headers, TAG, Some(ContentDates { replaced: Some(NOON - 1), ..ContentDates::never_replaced(NOON) })));
-        assert!(!if_range_matches(&headers, TAG, Some(ContentDates { replaced: Some(NOON), ..ContentDates::never_replaced(NOON) })));
+        assert!(if_range_matches(
+            &headers,
+            TAG,
+            Some(ContentDates { replaced: Some(NOON - 1), ..ContentDates::never_replaced(NOON) })
+        ));
+        assert!(!if_range_matches(
+            &headers,
+            TAG,
+            Some(ContentDates { replaced: Some(NOON), ..ContentDates::never_replaced(NOON) })
+        ));
         assert!(!if_range_matches(&headers, TAG, Some(ContentDates::never_replaced(NOON + 1))));
         assert!(!if_range_matches(&headers, TAG, None), "where there are several codings");
         headers.insert(IF_RANGE, TAG.parse().unwrap());

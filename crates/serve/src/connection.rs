@@ -24,12 +24,12 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::Site;
 use super::head_timer::HeadTimer;
-use super::workers::WorkerLoad;
-use super::peer::Peer;
 use super::http1::{Http1Connection, Http1Outcome};
-use super::lazy_stream::SendFile;
 use super::http2::Http2Connection;
+use super::lazy_stream::SendFile;
+use super::peer::Peer;
 use super::replay_stream::ReplayStream;
+use super::workers::WorkerLoad;
 
 /// The time within which a request head must be complete; a kept-alive connection that is idle for as long is closed.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -129,7 +129,11 @@ pub(super) struct ConnectionSlot {
 
 impl ConnectionSlot {
     /// Adds a connection to the count of its listener, with its permit in the connection limit of the process.
-    pub(super) fn new(tracker: &Arc<ConnectionTracker>, permit: OwnedSemaphorePermit, load: WorkerLoad) -> ConnectionSlot {
+    pub(super) fn new(
+        tracker: &Arc<ConnectionTracker>,
+        permit: OwnedSemaphorePermit,
+        load: WorkerLoad,
+    ) -> ConnectionSlot {
         tracker.open_connections.fetch_add(1, Ordering::AcqRel);
         ConnectionSlot { tracker: Arc::clone(tracker), _room: permit, _load: load }
     }
@@ -341,7 +345,8 @@ where
 
     /// Registers for the notification before the caller reads the phase; a change in between would otherwise be lost.
     fn register_for_shutdown(&mut self, context: &mut Context<'_>) {
-        let told = self.phase_change.get_or_insert_with(|| Box::pin(Arc::clone(&self.tracker.phase_changed).notified_owned()));
+        let told =
+            self.phase_change.get_or_insert_with(|| Box::pin(Arc::clone(&self.tracker.phase_changed).notified_owned()));
         // The result does not matter: when the notification has fired, the phase differs.
         let _ = told.as_mut().poll(context);
     }

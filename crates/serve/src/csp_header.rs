@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue};
 use quick_cache::sync::Cache;
 
 use docwharf_base::model::version::VersionId;
-use docwharf_site::external::csp::{self, PolicyTemplate, SitePolicies, CspPreset, CspRules, PolicyStatistics};
+use docwharf_site::external::csp::{self, CspPreset, CspRules, PolicyStatistics, PolicyTemplate, SitePolicies};
 
 /// The number of rendered policies that are cached, of a few KiB at most each.
 const MAX_RENDERED_POLICIES: usize = 1024;
@@ -81,7 +81,11 @@ mod tests {
             (CspPreset::Airgap, "content-security-policy", true),
         ] {
             assert_eq!(policy_field_name(preset), name);
-            assert_eq!(provisional_policy_value(&CspRules { preset, ancestors: None, max_bytes: 3072 }).is_some(), before_site, "{name}");
+            assert_eq!(
+                provisional_policy_value(&CspRules { preset, ancestors: None, max_bytes: 3072 }).is_some(),
+                before_site,
+                "{name}"
+            );
         }
         assert_eq!(policy_value("default-src 'none'".to_owned()), "default-src 'none'");
         assert!(

@@ -80,7 +80,8 @@ pub fn fields_too_large(head: bool) -> Response<ResponseBody> {
 
 /// Returns a 405 response.
 pub fn method_not_allowed() -> Response<ResponseBody> {
-    let mut response = text_response(StatusCode::METHOD_NOT_ALLOWED, PLAIN_TEXT_TYPE, "no-store", "405: method not allowed\n", false);
+    let mut response =
+        text_response(StatusCode::METHOD_NOT_ALLOWED, PLAIN_TEXT_TYPE, "no-store", "405: method not allowed\n", false);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
     response
 }
@@ -108,7 +109,8 @@ pub fn redirect(status: u16, location: &str, head: bool) -> Response<ResponseBod
         return page_not_found(head);
     };
     let is_permanent = matches!(status.as_u16(), 301 | 308);
-    let mut response = text_response(status, PLAIN_TEXT_TYPE, if is_permanent { "max-age=3600" } else { "max-age=60" }, text, head);
+    let mut response =
+        text_response(status, PLAIN_TEXT_TYPE, if is_permanent { "max-age=3600" } else { "max-age=60" }, text, head);
     response.headers_mut().insert(LOCATION, location);
     response
 }
@@ -144,7 +146,10 @@ mod tests {
             let len = full.body().len();
             assert_eq!(field(full.headers(), CONTENT_LENGTH), Some(len.to_string().as_str()), "{status}");
             assert!(len > 0 && head.body().is_empty(), "{status}");
-            assert!(matches!(full.body().again(), Some(BodyLocation::StaticText(text)) if text.len() as u64 == len), "{status}");
+            assert!(
+                matches!(full.body().again(), Some(BodyLocation::StaticText(text)) if text.len() as u64 == len),
+                "{status}"
+            );
             assert_eq!(head.body().again(), Some(&BodyLocation::Empty), "{status}");
         }
         assert!(file_not_found(false).body().len() < 100, "one short line");

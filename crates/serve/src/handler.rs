@@ -16,23 +16,23 @@ use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::codec::gzip;
 use docwharf_base::model::site_path::is_page;
 use docwharf_site::index::{EntryCompression, IndexEntry};
-use docwharf_site::lookup::{SiteFiles, BasePathMatch, match_base_path};
-use docwharf_site::rules::route::{RouteSettings, RouteResult, route_address, append_query};
-use docwharf_site::rules::destination::PATH_ENCODE_SET;
-use docwharf_site::sealed_version::SealedVersion;
+use docwharf_site::lookup::{BasePathMatch, SiteFiles, match_base_path};
 use docwharf_site::media_types::{CacheClass, media_type};
+use docwharf_site::rules::destination::PATH_ENCODE_SET;
+use docwharf_site::rules::route::{RouteResult, RouteSettings, append_query, route_address};
+use docwharf_site::sealed_version::SealedVersion;
 
-use super::body::{BodyLocation, ResponseBody, BodyChunk, BodySegment};
-use super::conditional::{self, PreconditionOutcome};
-use super::security_headers::{ServedFile, add_common_headers};
-use super::multipart::Multipart;
-use super::negotiate::{self, AcceptedCodings, ResponseForm};
-use super::page_cache::{PageSource, MAX_SMALL_PAGE_BYTES};
-use super::http1::is_plain_host;
+use super::body::{BodyChunk, BodyLocation, BodySegment, ResponseBody};
 use super::byte_range::{self, RequestedRange};
+use super::conditional::{self, PreconditionOutcome};
+use super::entity_tag::EntityTag;
 use super::fixed_responses;
 use super::header_pool;
-use super::entity_tag::EntityTag;
+use super::http1::is_plain_host;
+use super::multipart::Multipart;
+use super::negotiate::{self, AcceptedCodings, ResponseForm};
+use super::page_cache::{MAX_SMALL_PAGE_BYTES, PageSource};
+use super::security_headers::{ServedFile, add_common_headers};
 use super::{Site, access};
 
 /// The largest size, in bytes, of a compressed file of which identity ranges are served. A larger file that is not in
@@ -47,7 +47,11 @@ pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<ResponseBody> {
 }
 
 /// Answers a request from `version`; `None` means that no version is served.
-pub(super) fn handle_with_version<B>(site: &Site, version: Option<&SealedVersion>, request: &Request<B>) -> Response<ResponseBody> {
+pub(super) fn handle_with_version<B>(
+    site: &Site,
+    version: Option<&SealedVersion>,
+    request: &Request<B>,
+) -> Response<ResponseBody> {
     let refused = access::check_access(site, request);
     let mut response = refused.unwrap_or_else(|| respond(site, version, request));
     add_common_headers(site, version, request, &mut response);
@@ -184,7 +188,13 @@ fn asks_for_page(address: &[u8]) -> bool {
 }
 
 /// Returns a 404 response: the site's own page for paths that may have been pages, one line of text for other files.
-fn not_found(site: &Site, version: &SealedVersion, address: &[u8], headers: &HeaderMap, head: bool) -> Response<ResponseBody> {
+fn not_found(
+    site: &Site,
+    version: &SealedVersion,
+    address: &[u8],
+    headers: &HeaderMap,
+    head: bool,
+) -> Response<ResponseBody> {
     if !asks_for_page(address) {
         return fixed_responses::file_not_found(head);
     }
@@ -263,28 +273,56 @@ enum MarkdownRole {
 }
 
 impl<'a> FileResponse<'a> {
-    fn new(site: &'a Site, version: &'a SealedVersion, file: usize, headers: &'a HeaderMap, head: bool) -> FileResponse<'a> {
+    fn new(
+        site: &'a Site,
+        version: &'a SealedVersion,
+        file: usize,
+        headers: &'a HeaderMap,
+        head: bool,
+    ) -> FileResponse<'a> {
         let entry = version.entry(file);
         let (form, dense, dense_crc) = match entry.coding {
             EntryCompression::Stored => (ResponseForm::Identity, Bytes::new(), 0),
             // An archive is sent without a content coding, although the image stores it compressed: some clients would
             // save the coded bytes under its name.
             EntryCompression::Deflate if version.is_archive(file) => (ResponseForm::Identity, Bytes::new(), 0),
-            EntryCompression::Deflate => site.choose_form(version, file, gzip_len(&entry), AcceptedCodings::parse(headers)),
+            EntryCompression::Deflate => {
+                site.choose_form(version, file, gzip_len(&entry), AcceptedCodings::parse(headers))
+            }
         };
         // A strong entity tag identifies the bytes that are sent, so that of a coded form includes a checksum of the
         // coded bytes.
         let tag = match form {
             ResponseForm::Identity => EntityTag::of_content(&entry.content, None),
             ResponseForm::Gzip => EntityTag::of_content(&entry.content, Some((b'g', entry.coded_crc))),
-            ResponseForm::Dense(ContentCoding::Brotli) => EntityTag::of_content(&entry.content, Some((b'b', dense_crc))),
+            ResponseForm::Dense(ContentCoding::Brotli) => {
+                EntityTag::of_content(&entry.content, Some((b'b', dense_crc)))
+            }
             ResponseForm::Dense(ContentCoding::Zstd) => EntityTag::of_content(&entry.content, Some((b'z', dense_crc))),
         };
-        FileResponse { site, version, file, entry, form, dense, dense_crc, tag, headers, head, kind: MarkdownRole::NotNegotiated }
+        FileResponse {
+            site,
+            version,
+            file,
+            entry,
+            form,
+            dense,
+            dense_crc,
+            tag,
+            headers,
+            head,
+            kind: MarkdownRole::NotNegotiated,
+        }
     }
 
     /// Creates the response for a page, or for its Markdown if the client prefers that.
-    fn negotiated(site: &'a Site, version: &'a SealedVersion, file: usize, headers: &'a HeaderMap, head: bool) -> FileResponse<'a> {
+    fn negotiated(
+        site: &'a Site,
+        version: &'a SealedVersion,
+        file: usize,
+        headers: &'a HeaderMap,
+        head: bool,
+    ) -> FileResponse<'a> {
         let (file, kind) = match version.markdown(file) {
             None => (file, MarkdownRole::NotNegotiated),
             Some(markdown) if negotiate::prefers_markdown(headers) => (markdown, MarkdownRole::Markdown),
@@ -294,7 +332,11 @@ impl<'a> FileResponse<'a> {
     }
 
     fn send(self) -> Response<ResponseBody> {
-        match conditional::evaluate_preconditions(self.headers, self.tag.as_str(), self.site.content_dates(self.entry.modified)) {
+        match conditional::evaluate_preconditions(
+            self.headers,
+            self.tag.as_str(),
+            self.site.content_dates(self.entry.modified),
+        ) {
             PreconditionOutcome::NotModified => self.response(StatusCode::NOT_MODIFIED, self.no_body()),
             PreconditionOutcome::Failed => self.respond_without_body(StatusCode::PRECONDITION_FAILED),
             PreconditionOutcome::Proceed => self.respond_with_range(),
@@ -323,7 +365,9 @@ impl<'a> FileResponse<'a> {
                 response
             }
             RequestedRange::Slice(start, end) => self.respond_slice(start, end, len),
-            RequestedRange::Slices(slices) => self.respond_multipart(&slices, len).unwrap_or_else(|| self.respond_whole(StatusCode::OK)),
+            RequestedRange::Slices(slices) => {
+                self.respond_multipart(&slices, len).unwrap_or_else(|| self.respond_whole(StatusCode::OK))
+            }
         }
     }
 
@@ -354,7 +398,9 @@ impl<'a> FileResponse<'a> {
             }
             // All parts are inflated in one pass, so they must be in ascending order. That also applies to a file in
             // the cache, so that the response does not depend on what is cached.
-            BodySource::Available(_) if self.entry.coding == EntryCompression::Deflate && self.entry.len > MAX_SMALL_PAGE_BYTES => {
+            BodySource::Available(_)
+                if self.entry.coding == EntryCompression::Deflate && self.entry.len > MAX_SMALL_PAGE_BYTES =>
+            {
                 multipart.is_ascending()
             }
             BodySource::Available(_) => true,
@@ -396,7 +442,11 @@ impl<'a> FileResponse<'a> {
 
     /// Returns an empty body, which a cached response can have.
     fn no_body(&self) -> ResponseBody {
-        if self.is_cacheable() { ResponseBody::empty().with_location(BodyLocation::Empty) } else { ResponseBody::empty() }
+        if self.is_cacheable() {
+            ResponseBody::empty().with_location(BodyLocation::Empty)
+        } else {
+            ResponseBody::empty()
+        }
     }
 
     /// Marks the whole body as one that can be found again, if a cached response can have it.
@@ -479,7 +529,9 @@ impl<'a> FileResponse<'a> {
         }
         match (self.entry.coding, self.kind) {
             (EntryCompression::Stored, MarkdownRole::NotNegotiated) => {}
-            (EntryCompression::Deflate, MarkdownRole::NotNegotiated) => drop(headers.insert(VARY, HeaderValue::from_static("accept-encoding"))),
+            (EntryCompression::Deflate, MarkdownRole::NotNegotiated) => {
+                drop(headers.insert(VARY, HeaderValue::from_static("accept-encoding")))
+            }
             // Either the page or its Markdown may be compressed, so both fields are named.
             (_, _) => drop(headers.insert(VARY, HeaderValue::from_static("accept, accept-encoding"))),
         }
@@ -507,7 +559,9 @@ impl<'a> FileResponse<'a> {
             return;
         }
         let markdown = match self.kind {
-            MarkdownRole::Page(file) => Some(format!("<{}>; rel=\"alternate\"; type=\"text/markdown\"", self.address_of(file))),
+            MarkdownRole::Page(file) => {
+                Some(format!("<{}>; rel=\"alternate\"; type=\"text/markdown\"", self.address_of(file)))
+            }
             MarkdownRole::NotNegotiated | MarkdownRole::Markdown => None,
         };
         let llms = self.version.llms.map(|file| format!("<{}>; rel=\"describedby\"", self.address_of(file)));

@@ -93,7 +93,9 @@ mod tests {
     #[test]
     fn maps_of_usual_size_are_given_out_again_without_what_was_in_them() {
         KEPT.take();
-        for (room, is_kept) in [(0, false), (MAP_CAPACITY / 2, false), (MAP_CAPACITY, true), (48, true), (4 * MAX_MAP_CAPACITY, false)] {
+        for (room, is_kept) in
+            [(0, false), (MAP_CAPACITY / 2, false), (MAP_CAPACITY, true), (48, true), (4 * MAX_MAP_CAPACITY, false)]
+        {
             let mut map = HeaderMap::with_capacity(room);
             map.insert("x-secret", HeaderValue::from_static("of somebody else"));
             recycle_header_map(map);

@@ -6,18 +6,23 @@ use http::header::CACHE_CONTROL;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use percent_encoding::percent_decode;
 
-use docwharf_site::lookup::{SiteFiles, BasePathMatch, match_base_path};
 use docwharf_site::external::csp::CspPreset;
+use docwharf_site::lookup::{BasePathMatch, SiteFiles, match_base_path};
+use docwharf_site::media_types::runs_scripts;
 use docwharf_site::rules::protected_headers::ProtectedHeaders;
 use docwharf_site::sealed_version::SealedVersion;
-use docwharf_site::media_types::runs_scripts;
 
 use super::Site;
 use super::body::ResponseBody;
 
 /// Adds the fields of the matching rules to a response about a path of the site. A request that is refused before its
 /// path matters gets none.
-pub fn apply_header_rules<B>(site: &Site, version: Option<&SealedVersion>, request: &Request<B>, response: &mut Response<ResponseBody>) {
+pub fn apply_header_rules<B>(
+    site: &Site,
+    version: Option<&SealedVersion>,
+    request: &Request<B>,
+    response: &mut Response<ResponseBody>,
+) {
     let (Some(version), own) = (version, site.rules()) else { return };
     let brought = &version.rules().fields;
     if (brought.is_empty() && own.fields.is_empty()) || !is_about_address(response.status()) {
@@ -89,7 +94,7 @@ fn is_about_address(status: StatusCode) -> bool {
 mod tests {
     use super::*;
     use crate::SiteSettings;
-    use crate::access::{AccessPolicy, AccessControl};
+    use crate::access::{AccessControl, AccessPolicy};
     use crate::cidr::IpRanges;
 
     #[test]

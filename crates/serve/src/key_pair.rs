@@ -12,9 +12,9 @@ use rustls::server::ResolvesServerCert;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{Error, InconsistentKeys, ServerConfig};
 
-use docwharf_base::regular;
 use docwharf_base::model::units::show_time;
 use docwharf_base::net::certificate;
+use docwharf_base::regular_file;
 
 /// The largest certificate or key file in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -136,13 +136,15 @@ impl KeyPair {
         let key = read_key(&files.key)?;
         let unusable = |_| KeyPairError::Unusable { path: files.key.clone() };
         let key = ring::sign::any_supported_type(&key).map_err(unusable)?;
-        let dates = certificate::read(&chain[0])
-            .map(|first| (first.begin, first.end))
+        let dates = certificate::parse_certificate(&chain[0])
+            .map(|first| (first.not_before, first.not_after))
             .ok_or_else(|| KeyPairError::Unreadable { path: files.certificate.clone(), number: 1 })?;
         let certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {
             Ok(()) => {}
-            Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => return Err(mismatch_error(files, &certified)),
+            Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
+                return Err(mismatch_error(files, &certified));
+            }
             Err(_) => return Err(KeyPairError::Unreadable { path: files.certificate.clone(), number: 1 }),
         }
         check_order(&files.certificate, &certified.cert)?;
@@ -195,7 +197,7 @@ fn configure(resolver: impl ResolvesServerCert + 'static) -> Result<ServerConfig
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, KeyPairError> {
-    regular::read(path, MAX_FILE_BYTES).map_err(|source| KeyPairError::Read { path: path.to_owned(), source })
+    regular_file::read(path, MAX_FILE_BYTES).map_err(|source| KeyPairError::Read { path: path.to_owned(), source })
 }
 
 fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyPairError> {
@@ -247,7 +249,7 @@ fn check_order(path: &Path, chain: &[CertificateDer<'static>]) -> Result<(), Key
     let mut names = Vec::with_capacity(chain.len());
     for (at, der) in chain.iter().enumerate() {
         let unreadable = || KeyPairError::Unreadable { path: path.to_owned(), number: at + 1 };
-        let certificate = certificate::read(der).ok_or_else(unreadable)?;
+        let certificate = certificate::parse_certificate(der).ok_or_else(unreadable)?;
         names.push((certificate.subject, certificate.issuer));
     }
     for (at, (subject, issuer)) in names.iter().enumerate() {

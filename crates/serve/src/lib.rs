@@ -39,46 +39,46 @@
 //! ```
 
 pub mod access;
-mod head_timer;
-pub mod service;
+pub mod access_log;
+pub mod access_log_line;
 pub mod body;
+pub mod byte_range;
 pub mod cidr;
-pub mod precompressed;
 pub mod conditional;
 mod connection;
-mod workers;
-mod decoder_pool;
+pub mod csp_header;
 mod damage_reports;
-pub mod security_headers;
-pub mod header_rules;
-mod stall_timeout;
+mod decoder_pool;
+mod entity_tag;
+pub mod fixed_responses;
 pub mod handler;
+mod head_timer;
+mod header_pool;
+pub mod header_rules;
 pub mod held_bytes;
-pub mod access_log_line;
+pub mod http1;
+pub mod http2;
+pub mod key_pair;
+mod lazy_stream;
 pub mod listener;
-pub mod log;
-mod response_cache;
+pub mod logged_body;
 pub mod multipart;
 pub mod negotiate;
 mod page_cache;
-pub mod key_pair;
 pub mod peer;
-pub mod http1;
-pub mod csp_header;
 mod peer_progress;
-pub mod watchdog;
-pub mod byte_range;
+pub mod precompressed;
 mod reclaim;
-pub mod fixed_responses;
+mod replay_stream;
+mod response_cache;
 pub mod retained_versions;
-mod header_pool;
-mod lazy_stream;
-mod entity_tag;
-pub mod logged_body;
+pub mod security_headers;
+pub mod service;
+mod stall_timeout;
 pub mod tls;
 mod turn;
-pub mod http2;
-mod replay_stream;
+pub mod watchdog;
+mod workers;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -93,22 +93,22 @@ use tokio::sync::watch;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::lookup::{SiteFiles, Slashes};
 use docwharf_site::external::csp;
+use docwharf_site::lookup::{SiteFiles, Slashes};
 use docwharf_site::rules::RuleSet;
 use docwharf_site::sealed_version::SealedVersion;
 
 use access::AccessControl;
-use precompressed::PrecompressedCodings;
+use access_log::AccessLog;
 use conditional::ContentDates;
+use csp_header::VersionPolicies;
 use damage_reports::DamageReports;
-use security_headers::{SecurityHeaders, ProtectionSettings};
 use held_bytes::HELD;
-use log::AccessLog;
 use negotiate::{AcceptedCodings, ResponseForm};
 use page_cache::PageCache;
-use csp_header::VersionPolicies;
+use precompressed::PrecompressedCodings;
 use retained_versions::RetainedVersions;
+use security_headers::{ProtectionSettings, SecurityHeaders};
 
 /// The settings of a site.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -373,7 +373,13 @@ impl Site {
     }
 
     /// Returns the body of a file of `version` in a dense coding, if that coding still has the bytes with this CRC-32.
-    fn precompressed_body(&self, version: &SealedVersion, file: usize, coding: ContentCoding, crc: u32) -> Option<Bytes> {
+    fn precompressed_body(
+        &self,
+        version: &SealedVersion,
+        file: usize,
+        coding: ContentCoding,
+        crc: u32,
+    ) -> Option<Bytes> {
         let codings = self.codings.load();
         let codings = codings.as_ref().filter(|codings| codings.id == version.id)?;
         codings.body(coding, file).filter(|(_, known)| *known == crc).map(|(body, _)| body)
@@ -381,7 +387,13 @@ impl Site {
 
     /// Chooses the coding in which a compressed file of `version` is sent; `gzip` is the length of its gzip form in
     /// bytes. For a dense coding, also returns the body and its CRC-32.
-    fn choose_form(&self, version: &SealedVersion, file: usize, gzip: u64, accepted: AcceptedCodings) -> (ResponseForm, Bytes, u32) {
+    fn choose_form(
+        &self,
+        version: &SealedVersion,
+        file: usize,
+        gzip: u64,
+        accepted: AcceptedCodings,
+    ) -> (ResponseForm, Bytes, u32) {
         if accepted.accepts_dense() {
             let codings = self.codings.load();
             if let Some(codings) = codings.as_ref().filter(|codings| codings.id == version.id)
@@ -447,14 +459,17 @@ impl Site {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use docwharf_base::model::digest::Digest;
     use access::AccessPolicy;
+    use access_log::AccessLogSettings;
+    use access_log_line::{AccessLogFormat, LoggedAddress};
     use cidr::IpRanges;
-    use access_log_line::{LoggedAddress, AccessLogFormat};
-    use log::AccessLogSettings;
+    use docwharf_base::model::digest::Digest;
 
     fn closed() -> AccessControl {
-        AccessControl { access: AccessPolicy { allow: Some(IpRanges::default()), user_header: None }, proxies: IpRanges::default() }
+        AccessControl {
+            access: AccessPolicy { allow: Some(IpRanges::default()), user_header: None },
+            proxies: IpRanges::default(),
+        }
     }
 
     #[test]
@@ -524,11 +539,17 @@ mod tests {
         for (settings, expected) in [
             (SiteSettings::default(), false),
             (
-                SiteSettings { access_control: AccessControl { access: AccessPolicy::default(), proxies: proxies.clone() }, ..SiteSettings::default() },
+                SiteSettings {
+                    access_control: AccessControl { access: AccessPolicy::default(), proxies: proxies.clone() },
+                    ..SiteSettings::default()
+                },
                 false,
             ),
             (SiteSettings { access_control: closed(), ..SiteSettings::default() }, true),
-            (SiteSettings { access_control: AccessControl { access: named, proxies }, ..SiteSettings::default() }, true),
+            (
+                SiteSettings { access_control: AccessControl { access: named, proxies }, ..SiteSettings::default() },
+                true,
+            ),
             (SiteSettings { hsts, ..SiteSettings::default() }, true),
         ] {
             let site = Site::new(settings);
@@ -538,7 +559,11 @@ mod tests {
             assert!(site.depends_on_client() && response_cache::SiteState::of(&site).is_none());
         }
         let dir = tempfile::tempdir().unwrap();
-        let log = AccessLogSettings { format: AccessLogFormat::Json, address: LoggedAddress::Full, file: Some(dir.path().join("log")) };
+        let log = AccessLogSettings {
+            format: AccessLogFormat::Json,
+            address: LoggedAddress::Full,
+            file: Some(dir.path().join("log")),
+        };
         let log = AccessLog::open(&log).unwrap();
         let site = Site::with_access_log(SiteSettings::default(), Some(Arc::clone(&log)));
         assert!(site.depends_on_client() && response_cache::SiteState::of(&site).is_none());

@@ -25,16 +25,16 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use docwharf_base::defer;
+use docwharf_base::defer_accept;
 
-use super::service::RequestService;
-use super::connection::{Connection, ConnectionTracker, LAST_REQUEST_TIMEOUT, ConnectionSlot, NegotiatedProtocol};
-use super::workers::WorkerThreads;
-use super::stall_timeout::StallTimeoutStream;
-use super::peer::Peer;
-use super::watchdog::{HEARTBEAT_INTERVAL, Heartbeat, Watchdog};
+use super::connection::{Connection, ConnectionSlot, ConnectionTracker, LAST_REQUEST_TIMEOUT, NegotiatedProtocol};
 use super::lazy_stream::SendFile;
+use super::peer::Peer;
+use super::service::RequestService;
+use super::stall_timeout::StallTimeoutStream;
 use super::tls::ServerTls;
+use super::watchdog::{HEARTBEAT_INTERVAL, Heartbeat, Watchdog};
+use super::workers::WorkerThreads;
 
 /// The time that a TLS handshake may take, which is a few packets. It counts towards the time for the first request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -74,7 +74,7 @@ fn set_inherited_options(socket: &impl AsFd) {
     // Responses are sent without delay.
     let _ = options.set_tcp_nodelay(true);
     let _ = options.set_tcp_notsent_lowat(MAX_UNSENT_BYTES);
-    let _ = defer::accept(socket, ACCEPT_DEFER_TIMEOUT);
+    let _ = defer_accept::set_defer_accept(socket, ACCEPT_DEFER_TIMEOUT);
 }
 
 /// A listening socket, and the TLS configuration of its connections if they are encrypted.
@@ -141,7 +141,16 @@ pub async fn serve_limited<A: RequestService>(
     most: usize,
 ) -> io::Result<()> {
     let listeners = listeners.into_iter().map(HttpListener::from).collect();
-    accept_all(listeners, answerer, stop, Watchdog::new(HEARTBEAT_INTERVAL, || {}), most, WorkerThreads::on_current_runtime(), None).await
+    accept_all(
+        listeners,
+        answerer,
+        stop,
+        Watchdog::new(HEARTBEAT_INTERVAL, || {}),
+        most,
+        WorkerThreads::on_current_runtime(),
+        None,
+    )
+    .await
 }
 
 /// Does what [`serve`] does, and reports to the watchdog from each accept loop and each serving thread. `waits` is
@@ -334,7 +343,9 @@ fn serve_accepted<A: RequestService>(
     let stream = StallTimeoutStream::new(socket.into(), answerer.site());
     let mut connection = Box::pin(new_connection(stream, NegotiatedProtocol::Either, accepted, peer, answerer, place));
     // The first turn runs inside the accept loop: a panic must end only this connection, as it would in a task.
-    if member.is_some() || catch_unwind(AssertUnwindSafe(|| connection.poll_first())).is_ok_and(|turn| turn.is_pending()) {
+    if member.is_some()
+        || catch_unwind(AssertUnwindSafe(|| connection.poll_first())).is_ok_and(|turn| turn.is_pending())
+    {
         spawn(connection);
     }
 }

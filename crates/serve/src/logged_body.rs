@@ -21,9 +21,9 @@ use docwharf_base::model::version::VersionId;
 use docwharf_site::memfd_arena::ArenaRange;
 
 use super::Site;
-use super::body::{BodyLocation, ResponseBody, BodyChunk};
-use super::access_log_line::{AccessLogLine, truncate_value, truncate_target};
-use super::log::AccessLog;
+use super::access_log::AccessLog;
+use super::access_log_line::{AccessLogLine, truncate_target, truncate_value};
+use super::body::{BodyChunk, BodyLocation, ResponseBody};
 use super::peer::ClientIdentity;
 
 /// A response body, and the log entry to which its bytes are added if there is an access log.
@@ -142,11 +142,16 @@ impl http_body::Body for LoggedBody {
     type Data = LoggedChunk;
     type Error = Infallible;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<LoggedChunk>, Infallible>>> {
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<LoggedChunk>, Infallible>>> {
         let told = self.get_mut();
         let frame = Pin::new(&mut told.body).poll_frame(context);
         frame.map(|frame| {
-            frame.map(|frame| frame.map(|frame| frame.map_data(|chunk| LoggedChunk { chunk, log_line: told.log_line.clone() })))
+            frame.map(|frame| {
+                frame.map(|frame| frame.map_data(|chunk| LoggedChunk { chunk, log_line: told.log_line.clone() }))
+            })
         })
     }
 

@@ -8,7 +8,7 @@ use memchr::memmem;
 use docwharf_base::codec::gzip;
 use docwharf_base::model::digest::{Digest, hex};
 
-use super::body::{ResponseBody, BodySegment};
+use super::body::{BodySegment, ResponseBody};
 
 /// The largest number of bytes that a part may add to its bytes of the file, the last boundary included.
 pub const MAX_PART_OVERHEAD_BYTES: u64 = 200;
@@ -80,7 +80,8 @@ impl<'a> Multipart<'a> {
     /// Returns the segments of the body.
     pub fn segments(self) -> impl Iterator<Item = BodySegment> {
         let parts = self.heads.into_iter().zip(self.slices);
-        let parts = parts.flat_map(|(head, &(start, end))| [BodySegment::Bytes(head.into()), BodySegment::Inflated(start, end)]);
+        let parts = parts
+            .flat_map(|(head, &(start, end))| [BodySegment::Bytes(head.into()), BodySegment::Inflated(start, end)]);
         parts.chain([BodySegment::Bytes(self.last.into())])
     }
 
@@ -140,7 +141,9 @@ mod tests {
             assert_eq!(multipart().body(&["01234".into(), "56789".into()]).len(), expected.len() as u64);
             let made = multipart().segments().map(|wanted| match wanted {
                 BodySegment::Bytes(bytes) => bytes,
-                BodySegment::Inflated(start, end) => Bytes::copy_from_slice(&b"0123456789"[start as usize..end as usize]),
+                BodySegment::Inflated(start, end) => {
+                    Bytes::copy_from_slice(&b"0123456789"[start as usize..end as usize])
+                }
             });
             assert_eq!(made.collect::<Vec<_>>().concat(), expected.as_bytes());
         }

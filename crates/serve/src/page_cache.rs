@@ -114,7 +114,8 @@ impl PageInflater {
         static JOBS: OnceLock<Option<SyncSender<(PageSource, Bytes)>>> = OnceLock::new();
         let jobs = JOBS.get_or_init(|| {
             let (jobs, waiting) = sync_channel(MAX_QUEUED_PAGES);
-            let thread = thread::Builder::new().name("inflate-pages".into()).spawn(move || PageInflater::work(&waiting));
+            let thread =
+                thread::Builder::new().name("inflate-pages".into()).spawn(move || PageInflater::work(&waiting));
             thread.is_ok().then_some(jobs)
         });
         if let Some(jobs) = jobs {
@@ -338,7 +339,8 @@ mod tests {
 
     #[test]
     fn large_pages_are_taken_where_many_of_them_can_be_kept() {
-        let most = |bytes: u64| (0..8).map(|power| 1 << (20 + power)).filter(|&len| keeping(bytes).accepts_len(len)).max();
+        let most =
+            |bytes: u64| (0..8).map(|power| 1 << (20 + power)).filter(|&len| keeping(bytes).accepts_len(len)).max();
         assert_eq!(most(0), Some(1 << 20));
         assert_eq!(most(32 << 20), Some(2 << 20));
         assert_eq!(most(64 << 20), Some(4 << 20));
@@ -405,7 +407,12 @@ mod tests {
 
     #[test]
     fn pages_are_kept_up_to_a_length_and_lie_in_the_memory_file_from_another_on() {
-        for (room, most) in [(0, MAX_PAGE_BYTES), (1 << 20, MAX_PAGE_BYTES), (64 << 20, MAX_PAGE_BYTES_IN_LARGE_CACHE), (1 << 30, MAX_PAGE_BYTES_IN_LARGE_CACHE)] {
+        for (room, most) in [
+            (0, MAX_PAGE_BYTES),
+            (1 << 20, MAX_PAGE_BYTES),
+            (64 << 20, MAX_PAGE_BYTES_IN_LARGE_CACHE),
+            (1 << 30, MAX_PAGE_BYTES_IN_LARGE_CACHE),
+        ] {
             let pages = keeping(room);
             assert!(pages.accepts_len(most) && !pages.accepts_len(most + 1), "room for {room}");
             assert_eq!(pages.may_keep(most), room > most, "room for {room}");
@@ -415,7 +422,12 @@ mod tests {
         let most = pages.cache.capacity() - PAGE_OVERHEAD_BYTES;
         assert!(pages.may_keep(most) && !pages.may_keep(most + 1), "what does not fit is not made in vain");
         let pages = keeping(4 << 20);
-        for (len, lies) in [(1, false), (MIN_MEMORY_FILE_PAGE_BYTES - 1, false), (MIN_MEMORY_FILE_PAGE_BYTES, true), (MIN_MEMORY_FILE_PAGE_BYTES + 1, true)] {
+        for (len, lies) in [
+            (1, false),
+            (MIN_MEMORY_FILE_PAGE_BYTES - 1, false),
+            (MIN_MEMORY_FILE_PAGE_BYTES, true),
+            (MIN_MEMORY_FILE_PAGE_BYTES + 1, true),
+        ] {
             assert_eq!(pages.insert(Digest::of(&len.to_le_bytes()), vec![7; len].into()).lies.is_some(), lies, "{len}");
         }
         let kept = pages.insert(Digest::of(b"counted"), Bytes::from_static(b"counted"));

@@ -127,7 +127,9 @@ fn read_x_forwarded(proxies: &IpRanges, headers: &HeaderMap) -> ForwardedClient 
         }
         Some(items)
     };
-    let (Some(hops), Some(schemes)) = (list(&FORWARDED_FOR), list(&FORWARDED_PROTO)) else { return ForwardedClient::DOUBTFUL };
+    let (Some(hops), Some(schemes)) = (list(&FORWARDED_FOR), list(&FORWARDED_PROTO)) else {
+        return ForwardedClient::DOUBTFUL;
+    };
     let Ok(client) = find_client(proxies, hops.iter().copied(), parse_node) else { return ForwardedClient::DOUBTFUL };
     // One scheme applies to the whole path; if there are as many schemes as hops, each applies to its hop.
     let scheme = match (schemes.len(), client) {
@@ -155,7 +157,9 @@ struct ForwardedHop {
 fn read_forwarded(proxies: &IpRanges, headers: &HeaderMap) -> ForwardedClient {
     let mut hops = Vec::new();
     for value in headers.get_all(FORWARDED) {
-        let Some(()) = value.to_str().ok().and_then(|text| parse_elements(text, &mut hops)) else { return ForwardedClient::DOUBTFUL };
+        let Some(()) = value.to_str().ok().and_then(|text| parse_elements(text, &mut hops)) else {
+            return ForwardedClient::DOUBTFUL;
+        };
     }
     let one_scheme = |hop: Option<&ForwardedHop>| hop?.proto.as_ref().map(|proto| proto.eq_ignore_ascii_case("https"));
     if hops.iter().all(|hop| hop.from.is_none()) {
@@ -346,7 +350,8 @@ mod tests {
         let proxies = IpRanges::parse(&["10.0.0.0/8", "::1"]).unwrap();
         let mut request = Request::new(());
         request.headers_mut().insert("x-forwarded-for", "192.0.2.1".parse().unwrap());
-        let here = ClientIdentity { address: Ipv6Addr::LOCALHOST.into(), is_known: true, is_https: false, is_by_proxy: false };
+        let here =
+            ClientIdentity { address: Ipv6Addr::LOCALHOST.into(), is_known: true, is_https: false, is_by_proxy: false };
         assert_eq!(ClientIdentity::identify(&proxies, &request), here, "nobody comes by the control socket");
         for (peer, is_encrypted, proto, is_https, is_by_proxy) in [
             ("203.0.113.9", true, None, true, false),

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use docwharf_base::defer::acknowledged;
+use docwharf_base::defer_accept;
 
 /// The time that a write has to be pending before the peer's progress is first checked. Nearly all writes complete
 /// earlier and cost no check.
@@ -67,7 +67,7 @@ impl PeerProgress {
 
 /// Returns the number of bytes that the peer has acknowledged; `None` if the kernel does not report it.
 pub(super) fn acknowledged_bytes(socket: io::Result<BorrowedFd<'_>>) -> Option<u64> {
-    acknowledged(&socket.ok()?).ok()
+    defer_accept::acknowledged_bytes(&socket.ok()?).ok()
 }
 
 #[cfg(test)]

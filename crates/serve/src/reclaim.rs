@@ -9,8 +9,8 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use docwharf_site::mapping::return_freed_memory;
 
-use super::workers::WorkerThreads;
 use super::held_bytes::HELD;
+use super::workers::WorkerThreads;
 
 /// The interval of the checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);

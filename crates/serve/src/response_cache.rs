@@ -13,9 +13,8 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use http::StatusCode;
 
-
 use super::Site;
-use super::body::{BodyLocation, BodyChunk};
+use super::body::{BodyChunk, BodyLocation};
 use super::handler;
 
 /// The number of entries in a set. Their hashes, which are compared first, fill one cache line.
@@ -195,7 +194,9 @@ impl SiteState {
             BodyLocation::Empty => Some(Bytes::new().into()),
             BodyLocation::StaticText(text) => Some(Bytes::from_static(text).into()),
             BodyLocation::File(file, form) => handler::cached_body(site, version()?, file, form),
-            BodyLocation::Dense(file, coding, crc) => site.precompressed_body(version()?, file, coding, crc).map(BodyChunk::from),
+            BodyLocation::Dense(file, coding, crc) => {
+                site.precompressed_body(version()?, file, coding, crc).map(BodyChunk::from)
+            }
         }
     }
 }
@@ -381,7 +382,9 @@ mod tests {
         for target in &targets {
             let ask = CacheKey { target, ..CacheKey::default() };
             store(state, &ask, HeadFormat::Lines, StatusCode::OK, &[b'h'; MAX_CACHED_HEAD_BYTES], BodyLocation::Empty);
-            assert!(THREAD_CACHE.with_borrow(|known| known.bytes) < MAX_CACHE_BYTES + MAX_KEY_BYTES + MAX_CACHED_HEAD_BYTES);
+            assert!(
+                THREAD_CACHE.with_borrow(|known| known.bytes) < MAX_CACHE_BYTES + MAX_KEY_BYTES + MAX_CACHED_HEAD_BYTES
+            );
         }
         let (early, late) = targets.split_at(2000);
         assert!(early.iter().filter(|target| known(target)).count() > 500);
@@ -495,8 +498,10 @@ mod tests {
             CacheKey { tags: b"\"y\"", ..ask },
             CacheKey { tags: b"", ..ask },
         ];
-        let all: Vec<_> =
-            others.iter().flat_map(|ask| [HeadFormat::Lines, HeadFormat::Block].map(|shape| ask.pieces(shape))).collect();
+        let all: Vec<_> = others
+            .iter()
+            .flat_map(|ask| [HeadFormat::Lines, HeadFormat::Block].map(|shape| ask.pieces(shape)))
+            .collect();
         for (at, pieces) in all.iter().enumerate() {
             let text = [&pieces.join(&b'\n')[..], b"\n"].concat();
             let same: Vec<usize> = (0..all.len()).filter(|&other| is_same_key(&text, &all[other])).collect();

@@ -16,8 +16,8 @@ use tokio::time::timeout;
 
 use docwharf_base::model::version::VersionId;
 use docwharf_site::lookup::find_exact;
-use docwharf_site::sealed_version::SealedVersion;
 use docwharf_site::media_types::{CacheClass, cache_class};
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::Site;
 
@@ -176,7 +176,11 @@ mod tests {
         assert!(!site.retained_versions.may_have_pending(ASSET), "nothing is being opened");
         let opening = OpeningGuard::start(&site);
         assert!(site.retained_versions.may_have_pending(ASSET));
-        assert!(!site.retained_versions.may_have_pending(b"/only-v1") && !site.retained_versions.may_have_pending(b"/missing.txt"), "no asset");
+        assert!(
+            !site.retained_versions.may_have_pending(b"/only-v1")
+                && !site.retained_versions.may_have_pending(b"/missing.txt"),
+            "no asset"
+        );
         // No version with the asset is opened.
         assert!(waiter(&site).join().unwrap() >= ASSET_WAIT_TIMEOUT);
         let waiting = waiter(&site);

@@ -6,14 +6,14 @@ use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 
 use docwharf_base::model::version::VersionId;
 use docwharf_site::external::csp;
-use docwharf_site::sealed_version::SealedVersion;
 use docwharf_site::media_types::runs_scripts;
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::Site;
 use super::access::add_hsts;
 use super::body::ResponseBody;
-use super::header_rules::{apply_header_rules, mark_private, may_run_scripts};
 use super::csp_header;
+use super::header_rules::{apply_header_rules, mark_private, may_run_scripts};
 
 /// The origins that may show the site in a frame (`server.frames`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,7 +77,10 @@ impl SecurityHeaders {
             // Browsers resolve the host names of links before a reader follows them, and no policy forbids that.
             fields.push((X_DNS_PREFETCH_CONTROL, HeaderValue::from_static("off")));
         }
-        let csp = protection.csp.as_ref().map(|rules| (csp_header::policy_field_name(rules.preset), csp_header::provisional_policy_value(rules)));
+        let csp = protection
+            .csp
+            .as_ref()
+            .map(|rules| (csp_header::policy_field_name(rules.preset), csp_header::provisional_policy_value(rules)));
         SecurityHeaders { fields, csp }
     }
 }
@@ -101,7 +104,12 @@ impl ServedFile {
 
 /// Adds the header fields that do not depend on how the response was made. `version` is the version that was served
 /// when the request began.
-pub fn add_common_headers<B>(site: &Site, version: Option<&SealedVersion>, request: &Request<B>, response: &mut Response<ResponseBody>) {
+pub fn add_common_headers<B>(
+    site: &Site,
+    version: Option<&SealedVersion>,
+    request: &Request<B>,
+    response: &mut Response<ResponseBody>,
+) {
     if response.status().is_informational() {
         return;
     }
@@ -120,12 +128,19 @@ pub fn add_common_headers<B>(site: &Site, version: Option<&SealedVersion>, reque
 
 /// Adds the content security policy to responses whose policy browsers apply: documents, and scripts that run beside
 /// them. A policy that is already there stays, because browsers enforce both.
-fn add_policy<B>(site: &Site, version: Option<&SealedVersion>, request: &Request<B>, response: &mut Response<ResponseBody>) {
+fn add_policy<B>(
+    site: &Site,
+    version: Option<&SealedVersion>,
+    request: &Request<B>,
+    response: &mut Response<ResponseBody>,
+) {
     let Some((field, before)) = &site.security_headers.csp else { return };
     // Built-in pages, redirects and refusals contain no file.
     let shown = response.extensions().get::<ServedFile>().copied();
     // A rule may give a text file the media type of a document.
-    let counts = |shown: ServedFile| shown.needs_policy || version.is_some_and(|version| may_run_scripts(site, version, request));
+    let counts = |shown: ServedFile| {
+        shown.needs_policy || version.is_some_and(|version| may_run_scripts(site, version, request))
+    };
     if shown.is_some_and(|shown| !counts(shown)) {
         return;
     }
@@ -146,7 +161,7 @@ mod tests {
 
     use super::*;
     use crate::SiteSettings;
-    use crate::access::{AccessPolicy, AccessControl};
+    use crate::access::{AccessControl, AccessPolicy};
     use crate::cidr::IpRanges;
 
     fn rules(preset: CspPreset) -> CspRules {
@@ -166,14 +181,26 @@ mod tests {
                 ProtectionSettings { referrer: referrer("no-referrer"), ..ProtectionSettings::default() },
                 &[NOSNIFF, "referrer-policy: no-referrer", SAME],
             ),
-            (ProtectionSettings { frames: Some(FramePolicy::SameOrigin), ..ProtectionSettings::default() }, &[NOSNIFF, &usual, SAME]),
+            (
+                ProtectionSettings { frames: Some(FramePolicy::SameOrigin), ..ProtectionSettings::default() },
+                &[NOSNIFF, &usual, SAME],
+            ),
             (
                 ProtectionSettings { frames: Some(FramePolicy::Deny), ..ProtectionSettings::default() },
                 &[NOSNIFF, &usual, "x-frame-options: DENY"],
             ),
-            (ProtectionSettings { frames: Some(FramePolicy::Any), ..ProtectionSettings::default() }, &[NOSNIFF, &usual]),
-            (ProtectionSettings { csp: Some(rules(CspPreset::Connected)), ..ProtectionSettings::default() }, &[NOSNIFF, &usual, SAME]),
-            (ProtectionSettings { csp: Some(rules(CspPreset::Report)), ..ProtectionSettings::default() }, &[NOSNIFF, &usual, SAME]),
+            (
+                ProtectionSettings { frames: Some(FramePolicy::Any), ..ProtectionSettings::default() },
+                &[NOSNIFF, &usual],
+            ),
+            (
+                ProtectionSettings { csp: Some(rules(CspPreset::Connected)), ..ProtectionSettings::default() },
+                &[NOSNIFF, &usual, SAME],
+            ),
+            (
+                ProtectionSettings { csp: Some(rules(CspPreset::Report)), ..ProtectionSettings::default() },
+                &[NOSNIFF, &usual, SAME],
+            ),
             (
                 ProtectionSettings { csp: Some(rules(CspPreset::Airgap)), ..ProtectionSettings::default() },
                 &[NOSNIFF, &usual, SAME, "x-dns-prefetch-control: off"],
@@ -185,7 +212,8 @@ mod tests {
             assert_eq!(fields, expected, "{protection:?}");
             assert_eq!(dress.csp.is_some(), protection.csp.is_some(), "{protection:?}");
         }
-        let ancestors = [FramePolicy::SameOrigin, FramePolicy::Deny, FramePolicy::Any].map(FramePolicy::frame_ancestors);
+        let ancestors =
+            [FramePolicy::SameOrigin, FramePolicy::Deny, FramePolicy::Any].map(FramePolicy::frame_ancestors);
         assert_eq!(ancestors, [Some("'self'"), Some("'none'"), None]);
     }
 

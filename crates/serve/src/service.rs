@@ -15,10 +15,10 @@ use docwharf_site::sealed_version::SealedVersion;
 
 use super::Site;
 use super::body::ResponseBody;
-use super::handler::{pending_asset, handle_with_version, refuse_with_version};
-use super::peer::Peer;
+use super::handler::{handle_with_version, pending_asset, refuse_with_version};
 use super::header_pool;
 use super::logged_body::LoggedBody;
+use super::peer::Peer;
 
 /// Answers the requests of all connections of a listener.
 pub trait RequestService: Send + Sync + 'static {
@@ -98,7 +98,9 @@ fn count_and_log<B>(
     site.count(response.status());
     match site.log().zip(begun) {
         None => response.map(LoggedBody::from),
-        Some((log, begun)) => LoggedBody::with_log_line(site, log, request, version.map(|version| version.id), begun, response),
+        Some((log, begun)) => {
+            LoggedBody::with_log_line(site, log, request, version.map(|version| version.id), begun, response)
+        }
     }
 }
 

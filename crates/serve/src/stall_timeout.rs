@@ -1,4 +1,4 @@
-//! A TCP stream that ends when its peer has stopped reading ([`Progress`]); a peer that reads slowly is not cut. It
+//! A TCP stream that ends when its peer has stopped reading ([`DownloadProgress`]); a peer that reads slowly is not cut. It
 //! also reports to its site when a stored file cannot be read while it is sent.
 
 use std::future::Future;
@@ -14,8 +14,8 @@ use tokio::time::{Sleep, sleep_until};
 
 use super::Site;
 use super::damage_reports::is_read_error;
-use super::peer_progress::{ProgressCheck, STALL_TIMEOUT, PeerProgress, acknowledged_bytes};
-use super::lazy_stream::{SendFile, LazyTcpStream};
+use super::lazy_stream::{LazyTcpStream, SendFile};
+use super::peer_progress::{PeerProgress, ProgressCheck, STALL_TIMEOUT, acknowledged_bytes};
 
 /// A TCP stream whose writes fail with `TimedOut` when the peer has acknowledged nothing for a while.
 #[derive(Debug)]

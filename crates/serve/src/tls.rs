@@ -15,14 +15,15 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::Site;
-use super::stall_timeout::StallTimeoutStream;
-use super::key_pair::{KeyPairFiles, KeyPair, KeyPairError, CertificateValidity};
+use super::key_pair::{CertificateValidity, KeyPair, KeyPairError, KeyPairFiles};
 use super::lazy_stream::SendFile;
+use super::stall_timeout::StallTimeoutStream;
 
 /// The content type of the TLS record that starts a handshake (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
 /// The response to a client that sends plain HTTP to a TLS port, like that of nginx.
-const PLAIN_HTTP_RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 51\r\n\
+const PLAIN_HTTP_RESPONSE: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 51\r\n\
     Cache-Control: no-store\r\nConnection: close\r\n\r\n400: this port speaks TLS; the address is https://\n";
 /// The largest number of bytes read from such a client before the connection is closed.
 const MAX_PLAIN_HTTP_BYTES: u64 = 64 * 1024;
@@ -74,7 +75,11 @@ impl ServerTls {
 
     /// Performs the handshake with a client; `None` if it fails. `site` is the site that the connection is for. A
     /// client that sends plain HTTP gets a 400 response.
-    pub(super) async fn handshake(&self, mut stream: TcpStream, site: Option<Arc<Site>>) -> Option<TlsStream<StallTimeoutStream>> {
+    pub(super) async fn handshake(
+        &self,
+        mut stream: TcpStream,
+        site: Option<Arc<Site>>,
+    ) -> Option<TlsStream<StallTimeoutStream>> {
         let mut first = [0];
         if stream.peek(&mut first).await.ok()? == 0 {
             return None;

@@ -13,11 +13,11 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use docwharf_base::{cores, runtime};
+use docwharf_base::{processors, runtime};
 
-use super::watchdog::Watchdog;
 use super::reclaim;
 use super::turn;
+use super::watchdog::Watchdog;
 
 /// The largest number of serving threads. More would not help: most of the time of a request is spent in the kernel.
 const MAX_WORKER_THREADS: usize = 64;
@@ -65,14 +65,14 @@ impl WorkerThreads {
 
     /// Starts one thread per core that this process may use. Each thread reports to the watchdog.
     pub(super) fn start(pulse: &Arc<Watchdog>) -> io::Result<(WorkerThreads, WorkerThreadsGuard)> {
-        let count = cores::count().min(MAX_WORKER_THREADS);
+        let count = processors::count().min(MAX_WORKER_THREADS);
         let (mut members, mut ends) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for number in 0..count {
             // All runtimes together have as many threads for blocking work as one shared runtime would.
             let blocking = (MAX_BLOCKING_THREADS / count).max(1);
             let mut builder = Builder::new_current_thread();
             builder.max_blocking_threads(blocking).event_interval(TASKS_PER_DRIVER_POLL);
-            let runtime = runtime::build(&mut builder)?;
+            let runtime = runtime::build_runtime(&mut builder)?;
             let (end, ended) = oneshot::channel::<()>();
             members.push(WorkerThread { handle: runtime.handle().clone(), load: Arc::default() });
             ends.push(end);

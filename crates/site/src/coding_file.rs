@@ -85,7 +85,12 @@ pub fn encode_head(coding: ContentCoding, id: VersionId, records: &[CodingRecord
 
 /// Checks a coding file without reading its bodies. Everything before the bodies must be what [`head`] writes for this
 /// version, the bodies must lie where the records say, and nothing may follow them.
-pub fn check_file(bytes: &[u8], coding: ContentCoding, id: VersionId, files: usize) -> Result<CodingStatistics, CodingFault> {
+pub fn check_file(
+    bytes: &[u8],
+    coding: ContentCoding,
+    id: VersionId,
+    files: usize,
+) -> Result<CodingStatistics, CodingFault> {
     let head = head_len(files) as usize;
     if bytes.len() < HEADER_BYTES + CHECKSUM_BYTES || &bytes[..8] != MAGIC || read_u32_le(bytes, 8) != FORMAT_VERSION {
         return Err(CodingFault("another format"));

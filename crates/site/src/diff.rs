@@ -88,8 +88,11 @@ pub fn compare_versions(before: &ImageIndex, after: &ImageIndex) -> VersionDiff 
         let changes = diff.changes_of(path);
         changes.before += u64::from(old.is_some());
         changes.after += u64::from(new.is_some());
-        let change =
-            || FileChange { path: path.to_vec(), before: old.map(|entry| entry.len), after: new.map(|entry| entry.len) };
+        let change = || FileChange {
+            path: path.to_vec(),
+            before: old.map(|entry| entry.len),
+            after: new.map(|entry| entry.len),
+        };
         match (&old, &new) {
             (Some(old), Some(new)) if old.content == new.content => {}
             (Some(_), Some(_)) => changes.changed.push(change()),
@@ -107,9 +110,9 @@ pub fn compare_versions(before: &ImageIndex, after: &ImageIndex) -> VersionDiff 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::{EntryCompression, IndexEntry, encode_index};
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionManifest;
-    use crate::index::{EntryCompression, IndexEntry, encode_index};
 
     fn index(files: &[(&str, &str)]) -> ImageIndex {
         let mut files: Vec<(&[u8], IndexEntry)> = files
@@ -151,7 +154,10 @@ mod tests {
         assert_eq!((diff.count_pages.before, diff.count_pages.after, diff.bytes), (3, 3, (5, 8)));
         assert_eq!(paths(&diff.count_pages.added), ["0.html"]);
         assert_eq!(paths(&diff.count_pages.removed), ["z.html"]);
-        assert_eq!(diff.count_pages.changed, [FileChange { path: b"b.html".to_vec(), before: Some(2), after: Some(4) }]);
+        assert_eq!(
+            diff.count_pages.changed,
+            [FileChange { path: b"b.html".to_vec(), before: Some(2), after: Some(4) }]
+        );
         assert_eq!(paths(&diff.files.added), ["d.css"]);
         assert_eq!(paths(&diff.files.removed), ["c.css"]);
         assert_eq!(paths(&diff.files.changed), [".x/h.html"], "a page that cannot be reached is a file");

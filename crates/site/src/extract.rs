@@ -39,7 +39,8 @@ impl FileModes {
     }
 }
 
-const OPEN_FOLDER_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const OPEN_FOLDER_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// A folder of site files. Access in the order of the paths is fastest: the folder of the last file is kept open.
 #[derive(Debug)]
@@ -259,9 +260,11 @@ mod tests {
         let mut coded = Vec::new();
         docwharf_base::codec::deflate::Deflater::new(1).encode_all(text.as_bytes(), &mut coded);
         let mut inflate = Inflate::new();
-        for (coding, bytes) in
-            [(EntryCompression::Deflate, &coded[..]), (EntryCompression::Stored, text.as_bytes()), (EntryCompression::Deflate, &coded)]
-        {
+        for (coding, bytes) in [
+            (EntryCompression::Deflate, &coded[..]),
+            (EntryCompression::Stored, text.as_bytes()),
+            (EntryCompression::Deflate, &coded),
+        ] {
             let entry = IndexEntry {
                 coding,
                 offset: 0,

@@ -173,7 +173,14 @@ impl ImageWriter {
 
     /// Appends a folder; its name ends with `/`.
     pub fn append_folder(&mut self, name: &[u8]) -> io::Result<()> {
-        let member = ImageMember { name: name.into(), coding: EntryCompression::Stored, crc: 0, coded_len: 0, len: 0, header: 0 };
+        let member = ImageMember {
+            name: name.into(),
+            coding: EntryCompression::Stored,
+            crc: 0,
+            coded_len: 0,
+            len: 0,
+            header: 0,
+        };
         let mut block = Vec::new();
         member.write_local_header(&mut block);
         self.append(&block, std::iter::once(member))
@@ -321,7 +328,9 @@ mod tests {
 
     #[test]
     fn the_end_has_eight_bytes_from_the_first_number_on_that_does_not_fit() {
-        for (at, count, is_wide) in [(0, 0xfffe, false), (0, 0xffff, true), (ZIP32_LIMIT - 1, 0, false), (ZIP32_LIMIT, 0, true)] {
+        for (at, count, is_wide) in
+            [(0, 0xfffe, false), (0, 0xffff, true), (ZIP32_LIMIT - 1, 0, false), (ZIP32_LIMIT, 0, true)]
+        {
             let mut writer = ImageWriter { at, count, ..ImageWriter::new(tempfile::tempfile().unwrap()) };
             let end = writer.finish().unwrap();
             assert_eq!(

@@ -16,7 +16,7 @@
 use bytes::Bytes;
 
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::version::{VersionManifest, VersionId};
+use docwharf_base::model::version::{VersionId, VersionManifest};
 
 use super::path_table::{self, EMPTY_SLOT};
 
@@ -99,7 +99,13 @@ pub fn encode_index(image_len: u64, id: VersionId, files: &[(&[u8], IndexEntry)]
     let table = path_table::build_path_table(paths());
     let find = |wanted: &[u8]| files.binary_search_by(|(path, _)| (*path).cmp(wanted)).ok();
     let pairs = path_table::find_markdown_pairs(paths(), find);
-    let length = HEADER_BYTES + files.len() * RECORD_BYTES + table.len() * 4 + pairs.len() * 8 + names + SHA256_BYTES + CRC32_BYTES;
+    let length = HEADER_BYTES
+        + files.len() * RECORD_BYTES
+        + table.len() * 4
+        + pairs.len() * 8
+        + names
+        + SHA256_BYTES
+        + CRC32_BYTES;
     let mut out = Vec::with_capacity(length);
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -196,14 +202,18 @@ fn decode_record(record: &[u8]) -> IndexEntry {
 
 /// Whether the header is that of the previous format.
 fn is_previous_format(bytes: &[u8]) -> bool {
-    bytes.len() >= PREVIOUS_HEADER_BYTES + SHA256_BYTES && &bytes[..8] == MAGIC && read_u32_le(bytes, 8) == PREVIOUS_FORMAT_VERSION
+    bytes.len() >= PREVIOUS_HEADER_BYTES + SHA256_BYTES
+        && &bytes[..8] == MAGIC
+        && read_u32_le(bytes, 8) == PREVIOUS_FORMAT_VERSION
 }
 
 /// Verifies an index of the previous format and converts it to the current one.
 fn convert_previous_format(bytes: &[u8], image_len: u64, id: VersionId) -> Result<Vec<u8>, IndexFault> {
     let count = read_u32_le(bytes, 12) as usize;
     let names = usize::try_from(read_u64_le(bytes, 56)).map_err(|_| IndexFault("length"))?;
-    if total_len(&[(PREVIOUS_HEADER_BYTES, 1), (count, RECORD_BYTES), (names, 1), (SHA256_BYTES, 1)]) != Some(bytes.len()) {
+    if total_len(&[(PREVIOUS_HEADER_BYTES, 1), (count, RECORD_BYTES), (names, 1), (SHA256_BYTES, 1)])
+        != Some(bytes.len())
+    {
         return Err(IndexFault("length"));
     }
     let (body, check) = bytes.split_at(bytes.len() - SHA256_BYTES);
@@ -231,7 +241,8 @@ impl ImageIndex {
     /// converted: [`Index::bytes`] returns the current format.
     pub fn decode(bytes: impl Into<Bytes>, image_len: u64, id: VersionId) -> Result<ImageIndex, IndexFault> {
         let bytes = bytes.into();
-        let bytes = if is_previous_format(&bytes) { convert_previous_format(&bytes, image_len, id)?.into() } else { bytes };
+        let bytes =
+            if is_previous_format(&bytes) { convert_previous_format(&bytes, image_len, id)?.into() } else { bytes };
         let index = ImageIndex::read(bytes, image_len, id)?;
         index.verify(id)?;
         Ok(index)
@@ -240,13 +251,24 @@ impl ImageIndex {
     /// Reads an index and checks everything that must be right before a request is answered from it, except digests:
     /// see [`Index::verify`].
     pub fn read(bytes: Bytes, image_len: u64, id: VersionId) -> Result<ImageIndex, IndexFault> {
-        if bytes.len() < HEADER_BYTES + SHA256_BYTES + CRC32_BYTES || &bytes[..8] != MAGIC || read_u32_le(&bytes, 8) != FORMAT_VERSION {
+        if bytes.len() < HEADER_BYTES + SHA256_BYTES + CRC32_BYTES
+            || &bytes[..8] != MAGIC
+            || read_u32_le(&bytes, 8) != FORMAT_VERSION
+        {
             return Err(IndexFault("another format"));
         }
         let count = read_u32_le(&bytes, 12) as usize;
         let names = usize::try_from(read_u64_le(&bytes, 56)).map_err(|_| IndexFault("length"))?;
         let (slots, pairs) = (read_u32_le(&bytes, 64) as usize, read_u32_le(&bytes, 68) as usize);
-        let parts = [(HEADER_BYTES, 1), (count, RECORD_BYTES), (slots, 4), (pairs, 8), (names, 1), (SHA256_BYTES, 1), (CRC32_BYTES, 1)];
+        let parts = [
+            (HEADER_BYTES, 1),
+            (count, RECORD_BYTES),
+            (slots, 4),
+            (pairs, 8),
+            (names, 1),
+            (SHA256_BYTES, 1),
+            (CRC32_BYTES, 1),
+        ];
         if total_len(&parts) != Some(bytes.len()) || slots != path_table::slot_count(count) || pairs > count {
             return Err(IndexFault("length"));
         }

@@ -39,22 +39,22 @@
 //! # }
 //! ```
 
-pub mod link_check;
 pub mod bundle;
 pub mod coding_file;
 pub mod diff;
-pub mod next_payloads;
+pub mod external;
+pub mod extract;
 pub mod image;
 pub mod index;
+pub mod link_check;
 pub mod links;
 pub mod lookup;
 #[allow(unsafe_code)] // memory mappings and glibc calls; the rules are in the module's documentation
 pub mod mapping;
-pub mod external;
+pub mod media_types;
 pub mod memfd_arena;
+pub mod next_payloads;
+mod path_table;
 pub mod rules;
 pub mod seal;
 pub mod sealed_version;
-mod path_table;
-pub mod extract;
-pub mod media_types;

@@ -247,12 +247,17 @@ impl LinkCheckWorker<'_> {
         }
         // The base of relative links is the page's own path. Whatever `slashes` says, a page's links are written for an
         // address in this folder.
-        let Ok(home) = Url::parse(&format!("{PLACEHOLDER_ORIGIN}{}", percent_encode(&address, URL_PATH_ENCODE_SET))) else { return };
+        let Ok(home) = Url::parse(&format!("{PLACEHOLDER_ORIGIN}{}", percent_encode(&address, URL_PATH_ENCODE_SET)))
+        else {
+            return;
+        };
         let entry = site.entry(file);
         let (mut page, new) = (PageLinks::default(), RefCell::new(DeadAddresses::default()));
         let answers = |address: &[u8]| {
             let is_there = look.is_answered(address);
-            let is_new = || look.known_broken.is_some_and(|known| !known.contains(&broken_link_digest(path, &Digest::of(address))));
+            let is_new = || {
+                look.known_broken.is_some_and(|known| !known.contains(&broken_link_digest(path, &Digest::of(address))))
+            };
             if !is_there && is_new() {
                 new.borrow_mut().insert(address.to_vec());
             }
@@ -351,7 +356,12 @@ fn resolve_link(base: &Url, home: &Url, link: &str) -> Option<Vec<u8>> {
 }
 
 /// Passes the content of a file to `take` piece by piece, until `take` returns false.
-pub(super) fn read_in_pieces(site: &SealedVersion, entry: &IndexEntry, inflate: &mut Inflate, take: &mut dyn FnMut(&[u8]) -> bool) {
+pub(super) fn read_in_pieces(
+    site: &SealedVersion,
+    entry: &IndexEntry,
+    inflate: &mut Inflate,
+    take: &mut dyn FnMut(&[u8]) -> bool,
+) {
     const PIECE_BYTES: usize = 256 * 1024;
     let coded = site.compressed_bytes(entry);
     if entry.coding == EntryCompression::Stored {
@@ -422,7 +432,10 @@ mod tests {
     fn what_a_page_says_at_any_length_is_bounded() {
         let long = |len: usize| format!("/{}/", "a".repeat(len - 2));
         let under = |base: &str| led(base, "x").unwrap().len();
-        assert_eq!((under(&long(MAX_ADDRESS_BYTES)), under(&long(MAX_ADDRESS_BYTES + 1))), (MAX_ADDRESS_BYTES + 1, "/docs/guides/x".len()));
+        assert_eq!(
+            (under(&long(MAX_ADDRESS_BYTES)), under(&long(MAX_ADDRESS_BYTES + 1))),
+            (MAX_ADDRESS_BYTES + 1, "/docs/guides/x".len())
+        );
         assert!(led("", &long(MAX_ADDRESS_BYTES)).is_some() && led("", &long(MAX_ADDRESS_BYTES + 1)).is_none());
         assert!(led("", &format!("x?{}", long(MAX_ADDRESS_BYTES))).is_some(), "a query does not count");
 

@@ -39,7 +39,7 @@ pub fn read_links(feed: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool), mut tell: im
         // Markup that is ambiguous without the whole document tree is read as text, as most browsers end up doing.
         .with_strict(false);
     let mut rewriter = HtmlRewriter::new(settings, |_: &[u8]| {});
-    // The parser fails beyond `MEMORY`; the links that it read before count.
+    // The parser fails beyond `QUERY_MEMORY_BYTES`; the links that it read before count.
     feed(&mut |piece| rewriter.write(piece).is_ok());
 }
 
@@ -263,7 +263,11 @@ mod tests {
         assert_eq!(decode_references(&text).as_deref(), Some(text.as_str()));
         let name = |len: usize| format!("&{};", "a".repeat(len));
         assert_eq!(decode_references(&name(MAX_REFERENCE_NAME_BYTES)), None, "a name that is not known");
-        assert_eq!(decode_references(&name(MAX_REFERENCE_NAME_BYTES + 1)).as_deref(), Some(name(MAX_REFERENCE_NAME_BYTES + 1).as_str()), "no name at all");
+        assert_eq!(
+            decode_references(&name(MAX_REFERENCE_NAME_BYTES + 1)).as_deref(),
+            Some(name(MAX_REFERENCE_NAME_BYTES + 1).as_str()),
+            "no name at all"
+        );
     }
 
     #[test]

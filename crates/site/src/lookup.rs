@@ -6,7 +6,7 @@ use std::sync::Arc;
 use docwharf_base::model::site_path::{is_hidden, is_page};
 
 use super::next_payloads;
-use super::rules::route::{RouteSettings, ComparisonBudget, RedirectEnd, follow_to_end};
+use super::rules::route::{ComparisonBudget, RedirectEnd, RouteSettings, follow_to_end};
 use super::rules::{RuleSet, netlify_files};
 
 /// The paths and rules of a site, as the look-up needs them.
@@ -139,7 +139,9 @@ pub fn resolve_address(site: &impl SiteFiles, address: &[u8], slashes: Slashes) 
     }
     let Some((path, file)) = find_page_or_file(site, address) else {
         let payload = if site.is_next() { next_payloads::find_payload(site, address) } else { None };
-        return payload.or_else(|| find_assistant_file(site, address)).map_or(LookupResult::Nothing, LookupResult::File);
+        return payload
+            .or_else(|| find_assistant_file(site, address))
+            .map_or(LookupResult::Nothing, LookupResult::File);
     };
     if slashes == Slashes::Serve || parent_folder(address) == parent_folder(&path) || !is_page(&path) {
         return LookupResult::File(file);
@@ -223,7 +225,7 @@ pub(super) mod paths {
     use super::*;
 
     /// A site of paths without contents and rules.
-    pub(in crate) struct Paths<'a>(pub(in crate) &'a [&'a str]);
+    pub(crate) struct Paths<'a>(pub(crate) &'a [&'a str]);
 
     impl SiteFiles for Paths<'_> {
         fn find(&self, path: &[u8]) -> Option<usize> {
@@ -459,7 +461,8 @@ mod tests {
             (".well-known/index.html", None),
             ("well-known/llms.txt", None),
         ] {
-            let expected = file.map_or(LookupResult::Nothing, |file| LookupResult::File(site.find(file.as_bytes()).unwrap()));
+            let expected =
+                file.map_or(LookupResult::Nothing, |file| LookupResult::File(site.find(file.as_bytes()).unwrap()));
             assert_eq!(resolve_address(&site, address.as_bytes(), Slashes::Serve), expected, "{address}");
         }
     }

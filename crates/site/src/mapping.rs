@@ -1,7 +1,7 @@
 //! Maps sealed images, indexes and files derived from them into memory, and returns freed memory to the system.
 //!
 //! All `unsafe` code of this crate is in this module. (Elsewhere in the workspace there is one block, for socket
-//! options, in `crates/base/src/defer.rs`.) Three kinds of calls need it: memory mappings, the SIGBUS handler, and
+//! options, in `crates/base/src/defer_accept.rs`.) Three kinds of calls need it: memory mappings, the SIGBUS handler, and
 //! glibc's `mallopt` and `malloc_trim`.
 //!
 //! These rules make a mapping sound. The file is mapped read-only, its length is known, and it is never truncated or
@@ -27,9 +27,9 @@ use memmap2::{Mmap, MmapOptions, MmapRaw};
 use rustix::fs::{FlockOperation, MemfdFlags, flock, fstatfs, memfd_create};
 use rustix::io::Errno;
 
-use docwharf_base::mapped::Note;
-use docwharf_base::regular;
+use docwharf_base::mapped_files::MappingGuard;
 use docwharf_base::model::version::VersionId;
+use docwharf_base::regular_file;
 
 /// The number of mappings that the SIGBUS handler can attribute to a version. Mappings of replaced versions live as
 /// long as a response is still being sent from them, so there may be several. A mapping beyond this number works, but a
@@ -54,7 +54,8 @@ struct MappingSlot {
 }
 
 #[allow(clippy::declare_interior_mutable_const)] // the usual way to fill an array of atomics
-const UNUSED_SLOT: MappingSlot = MappingSlot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), id: [const { AtomicU64::new(0) }; 4] };
+const UNUSED_SLOT: MappingSlot =
+    MappingSlot { start: AtomicUsize::new(0), end: AtomicUsize::new(0), id: [const { AtomicU64::new(0) }; 4] };
 static REGISTERED_MAPPINGS: [MappingSlot; MAX_REGISTERED_MAPPINGS] = [UNUSED_SLOT; MAX_REGISTERED_MAPPINGS];
 /// The id that is registered for a mapping of a derived file. No content has this digest.
 const DERIVED_FILE_ID: [u8; 32] = [0; 32];
@@ -66,7 +67,7 @@ static SUSPECT_FILE: AtomicI32 = AtomicI32::new(-1);
 struct RegisteredMapping {
     map_image: Mmap,
     slot: Option<usize>,
-    _note: Note,
+    _note: MappingGuard,
 }
 
 /// An image in memory, and a lease on its file: a shared `flock`, because of which pruning skips the version. The bytes
@@ -142,12 +143,16 @@ fn map_whole_file(file: &File, id: Option<VersionId>) -> io::Result<Bytes> {
         return Ok(Bytes::new());
     }
     let options = MmapOptions::new();
-    if may_change_remotely(file)? { map_file(&copy_to_memory_file(file)?, &options, id) } else { map_file(file, &options, id) }
+    if may_change_remotely(file)? {
+        map_file(&copy_to_memory_file(file)?, &options, id)
+    } else {
+        map_file(file, &options, id)
+    }
 }
 
 /// Maps the index at `path` and loads all its pages, because it is read from start to end next.
 pub fn open_index(path: &Path, id: VersionId) -> io::Result<Bytes> {
-    map_index(regular::open(path)?, id)
+    map_index(regular_file::open(path)?, id)
 }
 
 /// Maps an index that is open already. If it is not a regular file, or empty, it is read instead.
@@ -163,7 +168,7 @@ pub fn map_index(mut file: File, id: VersionId) -> io::Result<Bytes> {
 }
 
 fn map_file(file: &File, options: &MmapOptions, id: Option<VersionId>) -> io::Result<Bytes> {
-    let note = Note::of(&file.metadata()?);
+    let note = MappingGuard::register(&file.metadata()?);
     // SAFETY: the rules at the top of this module.
     let map = unsafe { options.map(file)? };
     let slot = register_mapping(map.as_ptr_range(), id);

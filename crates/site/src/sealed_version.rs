@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use docwharf_base::chain::OneLine;
+use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::show_size;
 use docwharf_base::model::version::VersionId;
 
-use super::index::{EntryCompression, IndexEntry, ImageIndex, IndexFault};
+use super::index::{EntryCompression, ImageIndex, IndexEntry, IndexFault};
 use super::lookup::{SiteFiles, Slashes};
 use super::mapping::MappedImage;
-use super::rules::{RuleDraft, RuleSet, docs_json, netlify_files};
 use super::media_types::{self, CacheClass};
+use super::rules::{RuleDraft, RuleSet, docs_json, netlify_files};
 
 /// A sealed version in memory.
 #[derive(Debug)]
@@ -125,7 +125,9 @@ impl SealedVersion {
         let coded = self.compressed_bytes(entry);
         match entry.coding {
             EntryCompression::Stored => Ok(coded),
-            EntryCompression::Deflate => docwharf_base::codec::inflate::inflate_all(&coded, entry.len as usize).map(Bytes::from),
+            EntryCompression::Deflate => {
+                docwharf_base::codec::inflate::inflate_all(&coded, entry.len as usize).map(Bytes::from)
+            }
         }
     }
 
@@ -166,12 +168,12 @@ impl SiteFiles for SealedVersion {
 #[cfg(test)]
 pub(super) mod made {
     use super::*;
+    use crate::index::encode_index;
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionManifest;
-    use crate::index::encode_index;
 
     /// Creates a version of these files in memory; nothing is compressed.
-    pub(in crate) fn sealed<T: AsRef<[u8]>>(files: &[(&str, T)]) -> SealedVersion {
+    pub(crate) fn sealed<T: AsRef<[u8]>>(files: &[(&str, T)]) -> SealedVersion {
         let mut files: Vec<(&[u8], &[u8])> =
             files.iter().map(|(path, text)| (path.as_bytes(), text.as_ref())).collect();
         files.sort_unstable();
@@ -248,7 +250,10 @@ mod tests {
         ] {
             let is_read = |text: &[u8]| {
                 let site = sealed(&[(name, text)]);
-                (!site.rules().list().is_empty() || !site.rules().fields.is_empty(), site.describe_rule_faults().unwrap_or_default())
+                (
+                    !site.rules().list().is_empty() || !site.rules().fields.is_empty(),
+                    site.describe_rule_faults().unwrap_or_default(),
+                )
             };
             assert_eq!(is_read(filled(begin, with, most).as_bytes()), (true, String::new()), "{name}");
             let (read, doubts) = is_read(filled(begin, with, most + 1).as_bytes());
@@ -267,7 +272,10 @@ mod tests {
         let entry = site.entry(1);
         assert_eq!((site.compressed_bytes(&entry), site.content(&entry).unwrap()), ("two".into(), "two".into()));
         for (offset, coded_len) in [(4, 3), (3, 4), (7, 0), (u64::MAX, 1)] {
-            assert!(site.compressed_bytes(&IndexEntry { offset, coded_len, ..entry }).is_empty(), "{offset} {coded_len}");
+            assert!(
+                site.compressed_bytes(&IndexEntry { offset, coded_len, ..entry }).is_empty(),
+                "{offset} {coded_len}"
+            );
         }
     }
 }

@@ -13,15 +13,15 @@ use serde::Deserialize;
 use serde_json::json;
 
 use docwharf_agent::analytics::period::Period;
-use docwharf_agent::api::analytics::{Endless, Page, Question, Reading};
-use docwharf_agent::api::ask::Ask;
-use docwharf_base::chain::{Chain, OneLine};
-use docwharf_base::model::digest::Digest;
-use docwharf_base::model::units::{count_noun, parse_duration};
-use docwharf_base::net::trouble::Cause;
+use docwharf_agent::api::analytics::{CursorError, SearchPage, SearchPageReader, SearchPageRequest};
+use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::store::StoreError;
 use docwharf_agent::store::api_state::QuerySpool;
 use docwharf_agent::sync::SyncError;
+use docwharf_base::error_chain::{ErrorChain, OneLine};
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::units::{count_noun, parse_duration};
+use docwharf_base::net::request_error::RequestErrorCause;
 
 use super::caller::Caller;
 use super::{Context, Failure};
@@ -73,22 +73,23 @@ impl PeriodArgs {
 pub(super) fn read(
     caller: &Caller<'_>,
     period: &Period,
-    mut reading: Reading,
-    mut keep: impl FnMut(&Page),
-) -> Result<Page, Failure> {
+    mut reading: SearchPageReader,
+    mut keep: impl FnMut(&SearchPage),
+) -> Result<SearchPage, Failure> {
     let project = caller.project("analytics")?;
     let doing = format!("read what was searched for in project {}", OneLine(project));
-    while let Some((limit, cursor)) = reading.next() {
-        let question = Question { from: period.from.as_deref(), to: period.to.as_deref(), limit, cursor };
-        let page = caller.persist(Ask::Searches, &doing, || caller.answer(caller.api.searches(project, &question)))?;
+    while let Some((limit, cursor)) = reading.next_request() {
+        let question = SearchPageRequest { from: period.from.as_deref(), to: period.to.as_deref(), limit, cursor };
+        let page =
+            caller.persist(ApiCall::Searches, &doing, || caller.answer(caller.api.search_page(project, &question)))?;
         keep(&page);
-        if let Err(endless) = reading.take(page) {
+        if let Err(endless) = reading.add_page(page) {
             let read = count_noun(reading.joined.searches.len() as u64, "term");
             let cursor: String = reading.joined.next_cursor.unwrap_or_default().chars().take(80).collect();
             let why = match endless {
-                Endless::Repeated => format!("the API gives the cursor {cursor:?} again, which would never end"),
-                Endless::Empty => "the API gives page after page without a term".to_owned(),
-                Endless::TooLong => format!("the API gives a cursor that fits into no address, {cursor:?}…"),
+                CursorError::Repeated => format!("the API gives the cursor {cursor:?} again, which would never end"),
+                CursorError::TooManyEmptyPages => "the API gives page after page without a term".to_owned(),
+                CursorError::TooLong => format!("the API gives a cursor that fits into no address, {cursor:?}…"),
             };
             let what = format!("cannot {doing}: after {read} {why}; ask for a shorter period, or tell the vendor");
             return Err(Failure::GoesRound(what));
@@ -103,7 +104,7 @@ pub(super) fn read(
 pub(super) struct Whole {
     /// The period as it was computed when the reading began.
     pub(super) period: Period,
-    pub(super) page: Page,
+    pub(super) page: SearchPage,
     kept: Kept,
 }
 
@@ -114,8 +115,8 @@ impl Whole {
     }
 }
 
-/// The spool of a reading, so that it can be resumed after an interruption. A full disk does not end the reading: nothing
-/// more is spooled then, and what was spooled before can still be resumed.
+/// The spool of a reading, so that it can be resumed after an interruption. A full disk does not end the reading:
+/// nothing more is spooled then, and what was spooled before can still be resumed.
 struct Kept(Option<QuerySpool>);
 
 impl Kept {
@@ -128,12 +129,12 @@ impl Kept {
 
     fn done(self) {
         if let Some(Err(error)) = self.0.map(QuerySpool::done) {
-            tracing::warn!("{}", Chain(&error));
+            tracing::warn!("{}", ErrorChain(&error));
         }
     }
 
     fn give_up(&mut self, error: &StoreError) {
-        tracing::warn!("{}; where this reading is interrupted, it will not go on from here", Chain(error));
+        tracing::warn!("{}; where this reading is interrupted, it will not go on from here", ErrorChain(error));
         self.0 = None;
     }
 }
@@ -141,7 +142,7 @@ impl Kept {
 /// Reads all terms. What an earlier process has read for the same query, and not printed, is not requested again.
 pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, limit: u64) -> Result<Whole, Failure> {
     let question = json!({
-        "api": caller.source.base.name(), "project": caller.project("analytics")?, "from": asked.from, "to": asked.to,
+        "api": caller.source.base.without_secrets(), "project": caller.project("analytics")?, "from": asked.from, "to": asked.to,
         // Relative to now: the notes of the spool keep the period that the first process computed.
         "since": asked.since.map(|since| since.as_secs()), "limit": limit,
     });
@@ -161,7 +162,7 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
     let begun = kept.0.as_ref().and_then(|spool| resume(spool, limit));
     let is_resumed = begun.is_some();
     let anew = period.clone();
-    let (mut period, reading) = begun.unwrap_or((period, Reading::all(limit)));
+    let (mut period, reading) = begun.unwrap_or((period, SearchPageReader::all(limit)));
     if is_resumed {
         let terms = count_noun(reading.joined.searches.len() as u64, "term");
         tracing::warn!("resuming a reading that was interrupted after {terms}");
@@ -181,7 +182,7 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
         tracing::warn!("the API refuses its cursor, so the reading begins anew: {}", OneLine(&trouble.to_string()));
         period = anew;
         kept.keep(|spool| spool.begin(&question, &notes));
-        page = read(caller, &period, Reading::all(limit), |page| kept.keep(|spool| spool.push(&json!(page))));
+        page = read(caller, &period, SearchPageReader::all(limit), |page| kept.keep(|spool| spool.push(&json!(page))));
     }
     match page {
         Ok(page) => Ok(Whole { period, page, kept }),
@@ -195,23 +196,23 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
     }
 }
 
-/// Returns whether a failure may be caused by the cursor: a 4xx status that is not about the key (401 to 403), a timeout
-/// (408) or too many requests (429).
-fn is_about_cursor(cause: Cause) -> bool {
-    matches!(cause, Cause::Status(status) if (400..500).contains(&status) && !matches!(status, 401..=403 | 408 | 429))
+/// Returns whether a failure may be caused by the cursor: a 4xx status that is not about the key (401 to 403), a
+/// timeout (408) or too many requests (429).
+fn is_about_cursor(cause: RequestErrorCause) -> bool {
+    matches!(cause, RequestErrorCause::Status(status) if (400..500).contains(&status) && !matches!(status, 401..=403 | 408 | 429))
 }
 
 /// Returns the period and the pages that an earlier process has spooled; `None` if nothing can be resumed.
-fn resume(spool: &QuerySpool, limit: u64) -> Option<(Period, Reading)> {
-    let mut reading = Reading::all(limit);
+fn resume(spool: &QuerySpool, limit: u64) -> Option<(Period, SearchPageReader)> {
+    let mut reading = SearchPageReader::all(limit);
     for kept in spool.pages() {
-        reading.take(Page::deserialize(kept).ok()?).ok()?;
+        reading.add_page(SearchPage::deserialize(kept).ok()?).ok()?;
     }
     (reading.pages() > 0).then_some((Period::deserialize(spool.notes()).ok()?, reading))
 }
 
 /// Warns of terms that occur more than once: new searches move terms from page to page while they are read.
-fn warn_of_doubles(page: &Page) {
+fn warn_of_doubles(page: &SearchPage) {
     let mut seen = HashSet::new();
     let doubles = page.searches.iter().filter(|search| !seen.insert(search.search_query.as_str())).count();
     if doubles > 0 {
@@ -246,9 +247,16 @@ mod tests {
             (503, false),
         ];
         for (status, expected) in statuses {
-            assert_eq!(is_about_cursor(Cause::Status(status)), expected, "{status}");
+            assert_eq!(is_about_cursor(RequestErrorCause::Status(status)), expected, "{status}");
         }
-        for cause in [Cause::NotSent, Cause::Tls, Cause::Lost, Cause::Unreadable, Cause::Redirected, Cause::TooLarge] {
+        for cause in [
+            RequestErrorCause::NotConnected,
+            RequestErrorCause::Tls,
+            RequestErrorCause::NoResponse,
+            RequestErrorCause::Unreadable,
+            RequestErrorCause::RefusedRedirect,
+            RequestErrorCause::TooLarge,
+        ] {
             assert!(!is_about_cursor(cause), "{cause:?}");
         }
     }

@@ -12,8 +12,8 @@ use tempfile::NamedTempFile;
 
 use docwharf_agent::analytics::html;
 use docwharf_agent::analytics::period::Period;
-use docwharf_agent::analytics::report::{FEWEST_HITS, Read, Report, Rules};
-use docwharf_agent::api::analytics::{LARGEST_PAGE, Reading};
+use docwharf_agent::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportRules, SearchReport};
+use docwharf_agent::api::analytics::{MAX_PAGE_TERMS, SearchPageReader};
 use docwharf_base::durable::sync_dir;
 
 use super::super::attend::attended;
@@ -79,10 +79,10 @@ impl ReportCommand {
         context.warn_of(&config);
         // Created before the first request: a path that cannot be written to must not cost an hour's budget.
         let page = self.html.as_deref().map(Beside::new).transpose()?;
-        let rules = Rules {
+        let rules = ReportRules {
             top: usize::try_from(self.top).unwrap_or(usize::MAX),
             low_percent: self.low,
-            fewest_hits: FEWEST_HITS,
+            fewest_hits: MIN_RATED_HITS,
         };
         let (project, periods) = attended(context, move |means| {
             let caller = Caller::budgeted(&config, means, "analytics", !self.no_wait_for_budget)?;
@@ -90,9 +90,9 @@ impl ReportCommand {
             Ok::<_, Failure>((project, self.read(&caller, period, now)?))
         })??;
         let made_at = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
-        let report = Report::new(&project, &made_at, &periods.now, periods.before.as_ref(), rules);
+        let report = SearchReport::new(&project, &made_at, &periods.now, periods.before.as_ref(), rules);
         if let Some(page) = page {
-            context.say(&format!("the report is in {}", page.put(&html::page(&report))?.display()));
+            context.say(&format!("the report is in {}", page.put(&html::render_page(&report))?.display()));
         }
         let colour = wants_colour(io::stdout().is_terminal());
         context.result(&report, &screen::draw(&report, terminal_width(), colour))?;
@@ -113,7 +113,7 @@ impl ReportCommand {
     /// Reads the period and, with --compare, the previous one. Their spools are removed once the report has been shown.
     fn read(&self, caller: &Caller<'_>, period: Period, now: Timestamp) -> Result<Periods, Failure> {
         let periods = if self.compare.is_some() { 2 } else { 1 };
-        let requests = self.terms.div_ceil(LARGEST_PAGE).saturating_mul(periods);
+        let requests = self.terms.div_ceil(MAX_PAGE_TERMS).saturating_mul(periods);
         if !self.all && requests > REQUESTS {
             tracing::warn!(
                 "up to {requests} requests are needed, and the API answers {REQUESTS} an hour: this may take hours"
@@ -124,15 +124,15 @@ impl ReportCommand {
         }
         let mut kept = Vec::new();
         let days = self.is_of_days();
-        let mut one = |period: Period, asked: Option<&PeriodArgs>| -> Result<Read, Failure> {
+        let mut one = |period: Period, asked: Option<&PeriodArgs>| -> Result<PeriodTerms, Failure> {
             if !self.all {
-                let page = read(caller, &period, Reading::first(self.terms), |_| ())?;
-                return Ok(Read { period, page });
+                let page = read(caller, &period, SearchPageReader::first(self.terms), |_| ())?;
+                return Ok(PeriodTerms { period, page });
             }
             // The days identify the spool: a reading of other days must not be resumed.
             let fixed = PeriodArgs { from: period.from.clone(), to: period.to.clone(), since: None };
-            let mut whole = read_all(caller, asked.unwrap_or(&fixed), period, LARGEST_PAGE)?;
-            let read = Read { period: whole.period.clone(), page: std::mem::take(&mut whole.page) };
+            let mut whole = read_all(caller, asked.unwrap_or(&fixed), period, MAX_PAGE_TERMS)?;
+            let read = PeriodTerms { period: whole.period.clone(), page: std::mem::take(&mut whole.page) };
             kept.push(whole);
             Ok(read)
         };
@@ -150,8 +150,8 @@ impl ReportCommand {
 
 /// The periods that were read.
 struct Periods {
-    now: Read,
-    before: Option<Read>,
+    now: PeriodTerms,
+    before: Option<PeriodTerms>,
     /// The readings whose spools are removed once the report has been shown.
     kept: Vec<Whole>,
 }

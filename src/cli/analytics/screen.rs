@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
-use docwharf_agent::analytics::report::{List, Report, Term};
-use docwharf_agent::analytics::words::{grouped, number, percent, signed, terms};
-use docwharf_base::chain::OneLine;
+use docwharf_agent::analytics::number_format::{
+    count_or_dash, count_terms, group_thousands, percent_or_dash, signed_number,
+};
+use docwharf_agent::analytics::report::{ReportTerm, SearchReport, TermList};
+use docwharf_base::error_chain::OneLine;
 
 use super::super::table::{cut, fit, width};
 
@@ -75,14 +77,14 @@ const FOUND: char = '━';
 const LOST: char = '╌';
 
 /// Returns the report in at most `columns` columns; with `None`, nothing is cut.
-pub(super) fn draw(report: &Report, columns: Option<usize>, colour: bool) -> String {
+pub(super) fn draw(report: &SearchReport, columns: Option<usize>, colour: bool) -> String {
     let screen = Screen { columns, paint: Paint(colour), is_compared: report.previous.is_some() };
     let project = OneLine(&report.project).to_string();
     if report.is_empty() {
-        return format!("{}\n", screen.line(&format!("Nobody searched in {project}: {}", report.period.words())));
+        return format!("{}\n", screen.line(&format!("Nobody searched in {project}: {}", report.period.period_text())));
     }
     let mut out = String::new();
-    let title = screen.line(&format!("Searches in {project}, {}", report.period.words()));
+    let title = screen.line(&format!("Searches in {project}, {}", report.period.period_text()));
     let _ = writeln!(out, "{}\n", screen.paint.bold(&title));
     screen.totals(&mut out, report);
     screen.ranked(&mut out, "What readers search for", &report.top);
@@ -98,8 +100,8 @@ pub(super) fn draw(report: &Report, columns: Option<usize>, colour: bool) -> Str
         let gone = &trends.gone;
         let gone = vec![
             Column::new("TERM", Kind::Term, gone.iter().map(|gone| term(&gone.search_query))),
-            Column::new("BEFORE", Kind::Number, gone.iter().map(|gone| number(gone.before.hits))),
-            Column::new("CLICKED", Kind::Number, gone.iter().map(|gone| percent(gone.before.ctr))),
+            Column::new("BEFORE", Kind::Number, gone.iter().map(|gone| count_or_dash(gone.before.hits))),
+            Column::new("CLICKED", Kind::Number, gone.iter().map(|gone| percent_or_dash(gone.before.ctr))),
         ];
         screen.section(&mut out, "Not searched for any more", gone);
     }
@@ -111,21 +113,22 @@ fn term(text: &str) -> String {
     if text.trim().is_empty() { "(nothing typed)".to_owned() } else { OneLine(text).to_string() }
 }
 
-fn change(term: &Term) -> String {
+fn change(term: &ReportTerm) -> String {
     match (term.before, term.change) {
         (None, Some(_)) => "new".to_owned(),
-        (_, Some(change)) => signed(change),
+        (_, Some(change)) => signed_number(change),
         (_, None) => "–".to_owned(),
     }
 }
 
-fn of(list: &List) -> String {
-    let share = list.share.map_or_else(String::new, |share| format!(", {} of all searches", percent(Some(share))));
-    if list.terms == 0 { "no term".to_owned() } else { format!("{}{share}", terms(list.terms)) }
+fn of(list: &TermList) -> String {
+    let share =
+        list.share.map_or_else(String::new, |share| format!(", {} of all searches", percent_or_dash(Some(share))));
+    if list.terms == 0 { "no term".to_owned() } else { format!("{}{share}", count_terms(list.terms)) }
 }
 
-/// Returns the bar of a term: its length is relative to `most` searches, and its first part are the searches with a click.
-fn bar(term: &Term, most: u64) -> String {
+/// Returns the bar of a term. Its length is relative to `most` searches; its first part are the searches with a click.
+fn bar(term: &ReportTerm, most: u64) -> String {
     let hits = term.hits.unwrap_or(0);
     let to = |length: f64, most: usize| (0..most).filter(|cell| *cell as f64 + 0.5 <= length).count();
     // A term with any search has at least one cell.
@@ -146,36 +149,37 @@ impl Screen {
         self.columns.map_or_else(|| text.to_owned(), |columns| cut(text, columns))
     }
 
-    fn totals(&self, out: &mut String, report: &Report) {
+    fn totals(&self, out: &mut String, report: &SearchReport) {
         let mut rows = Vec::new();
         let previous = report.previous.as_ref().map_or_else(String::new, |previous| {
-            let words = previous.words();
+            let words = previous.period_text();
             // Both periods are of one length, which the title shows already.
             let days = words.split(" (").next().unwrap_or_default();
-            let than = format!("than {} in {days}", number(previous.total_searches));
+            let than = format!("than {} in {days}", count_or_dash(previous.total_searches));
             match report.change.as_ref().and_then(|change| change.percent) {
                 Some(moved) if moved > 0.0 => format!("{moved:.1}% more {than}"),
                 Some(moved) if moved < 0.0 => format!("{:.1}% fewer {than}", moved.abs()),
                 Some(_) => format!("as many as in {days}"),
-                None => format!("{} in {days}", number(previous.total_searches)),
+                None => format!("{} in {days}", count_or_dash(previous.total_searches)),
             }
         });
-        rows.push(("Searches", number(report.period.total_searches), previous));
+        rows.push(("Searches", count_or_dash(report.period.total_searches), previous));
         let points = match report.change.as_ref().and_then(|change| change.points) {
             Some(points) if points > 0.0 => format!("{points:.1} points more"),
             Some(points) if points < 0.0 => format!("{:.1} points less", points.abs()),
             Some(_) => "as before".to_owned(),
             None => String::new(),
         };
-        rows.push(("Led to a click", percent(report.period.click_through_rate), points));
+        rows.push(("Led to a click", percent_or_dash(report.period.click_through_rate), points));
         let period = &report.period;
         let share = period.share_read();
-        let share = share.map_or_else(String::new, |share| format!(" ({} of all searches)", percent(Some(share))));
+        let share =
+            share.map_or_else(String::new, |share| format!(" ({} of all searches)", percent_or_dash(Some(share))));
         let more = format!("read, and there are more{share}: --terms N or --all");
         let more = if period.all_terms_read { String::new() } else { more };
-        rows.push(("Terms", grouped(report.period.terms_read as u64), more));
+        rows.push(("Terms", group_thousands(report.period.terms_read as u64), more));
         let list = &report.unclicked;
-        rows.push(("Nobody clicked", grouped(list.searches), of(list)));
+        rows.push(("Nobody clicked", group_thousands(list.searches), of(list)));
         let widest = rows.iter().map(|(_, figure, _)| width(figure)).max().unwrap_or(0);
         for (name, figure, more) in rows {
             let name = fit(name, 16);
@@ -188,16 +192,16 @@ impl Screen {
     }
 
     /// Appends a section of terms with their bars.
-    fn ranked(&self, out: &mut String, head: &str, list: &[Term]) {
+    fn ranked(&self, out: &mut String, head: &str, list: &[ReportTerm]) {
         let most = list.iter().filter_map(|term| term.hits).max().unwrap_or(0);
         let page =
             |page: &Option<String>| page.as_deref().map_or_else(|| "–".to_owned(), |page| OneLine(page).to_string());
         let mut columns = vec![
             Column::new("TERM", Kind::Term, list.iter().map(|one| term(&one.search_query))),
             Column::new("", Kind::Bar, list.iter().map(|one| bar(one, most))),
-            Column::new("SEARCHES", Kind::Number, list.iter().map(|one| number(one.hits))),
-            Column::new("SHARE", Kind::Number, list.iter().map(|one| percent(one.share))),
-            Column::new("CLICKED", Kind::Number, list.iter().map(|one| percent(one.ctr))),
+            Column::new("SEARCHES", Kind::Number, list.iter().map(|one| count_or_dash(one.hits))),
+            Column::new("SHARE", Kind::Number, list.iter().map(|one| percent_or_dash(one.share))),
+            Column::new("CLICKED", Kind::Number, list.iter().map(|one| percent_or_dash(one.ctr))),
         ];
         if self.is_compared {
             columns.push(Column::new("CHANGE", Kind::Number, list.iter().map(change)));
@@ -209,17 +213,18 @@ impl Screen {
     }
 
     /// Appends a section of terms that the previous period has as well.
-    fn moved(&self, out: &mut String, head: &str, list: &[Term]) {
-        let before = |one: &Term| number(one.before.and_then(|before| before.hits));
-        let rank =
-            |one: &Term| one.before.map_or_else(|| "–".to_owned(), |before| format!("{} → {}", before.rank, one.rank));
+    fn moved(&self, out: &mut String, head: &str, list: &[ReportTerm]) {
+        let before = |one: &ReportTerm| count_or_dash(one.before.and_then(|before| before.hits));
+        let rank = |one: &ReportTerm| {
+            one.before.map_or_else(|| "–".to_owned(), |before| format!("{} → {}", before.rank, one.rank))
+        };
         let columns = vec![
             Column::new("TERM", Kind::Term, list.iter().map(|one| term(&one.search_query))),
             Column::new("BEFORE", Kind::Number, list.iter().map(before)),
-            Column::new("NOW", Kind::Number, list.iter().map(|one| number(one.hits))),
+            Column::new("NOW", Kind::Number, list.iter().map(|one| count_or_dash(one.hits))),
             Column::new("CHANGE", Kind::Number, list.iter().map(change)),
             Column::new("RANK", Kind::Number, list.iter().map(rank)),
-            Column::new("CLICKED", Kind::Number, list.iter().map(|one| percent(one.ctr))),
+            Column::new("CLICKED", Kind::Number, list.iter().map(|one| percent_or_dash(one.ctr))),
         ];
         self.section(out, head, columns);
     }
@@ -287,22 +292,23 @@ fn aligned(kind: Kind, cell: &str, columns: usize) -> String {
 mod tests {
     use super::*;
     use docwharf_agent::analytics::period::Period;
-    use docwharf_agent::analytics::report::{FEWEST_HITS, Read, Rules};
-    use docwharf_agent::api::analytics::{Page, Search};
+    use docwharf_agent::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportRules};
+    use docwharf_agent::api::analytics::{SearchPage, SearchTerm};
 
-    fn report(terms: &[(&str, u64, u64)]) -> Report {
-        let search = |(term, hits, ctr): &(&str, u64, u64)| Search {
+    fn report(terms: &[(&str, u64, u64)]) -> SearchReport {
+        let search = |(term, hits, ctr): &(&str, u64, u64)| SearchTerm {
             search_query: (*term).to_owned(),
             hits: Some((*hits).into()),
             ctr: Some((*ctr).into()),
             top_clicked_page: (*ctr > 0).then(|| format!("/guides/{term}")),
             last_searched_at: None,
         };
-        let page = Page { searches: terms.iter().map(search).collect(), total_searches: Some(500), next_cursor: None };
-        let read = Read { period: Period::default(), page };
-        let before = Read { period: Period::default(), page: Page::default() };
-        let rules = Rules { top: 100, low_percent: 20.0, fewest_hits: FEWEST_HITS };
-        Report::new("p", "now", &read, Some(&before), rules)
+        let page =
+            SearchPage { searches: terms.iter().map(search).collect(), total_searches: Some(500), next_cursor: None };
+        let read = PeriodTerms { period: Period::default(), page };
+        let before = PeriodTerms { period: Period::default(), page: SearchPage::default() };
+        let rules = ReportRules { top: 100, low_percent: 20.0, fewest_hits: MIN_RATED_HITS };
+        SearchReport::new("p", "now", &read, Some(&before), rules)
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 
-use docwharf_agent::api::analytics::{LARGEST_PAGE, Page, Reading, Search};
-use docwharf_base::chain::OneLine;
+use docwharf_agent::api::analytics::{MAX_PAGE_TERMS, SearchPage, SearchPageReader, SearchTerm};
+use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::count_noun;
 
 use super::super::attend::attended;
@@ -64,7 +64,7 @@ impl Searches {
             (None, true) => Format::Json,
             (None, false) => Format::Table,
         };
-        if let Some(limit) = self.limit.filter(|limit| self.all && *limit > LARGEST_PAGE) {
+        if let Some(limit) = self.limit.filter(|limit| self.all && *limit > MAX_PAGE_TERMS) {
             return Err(Failure::Usage(format!("--limit {limit}: with --all, a request asks for 1 to 100 terms")));
         }
         let period = self.period.period(None, Timestamp::now())?;
@@ -74,15 +74,15 @@ impl Searches {
         let (page, whole) = attended(context, move |means| {
             let caller = Caller::budgeted(&config, means, "analytics", !self.no_wait_for_budget)?;
             if self.all {
-                let mut whole = read_all(&caller, &self.period, period, self.limit.unwrap_or(LARGEST_PAGE))?;
+                let mut whole = read_all(&caller, &self.period, period, self.limit.unwrap_or(MAX_PAGE_TERMS))?;
                 return Ok::<_, Failure>((std::mem::take(&mut whole.page), Some(whole)));
             }
-            let requests = self.limit.unwrap_or(TERMS).div_ceil(LARGEST_PAGE);
+            let requests = self.limit.unwrap_or(TERMS).div_ceil(MAX_PAGE_TERMS);
             if requests > REQUESTS {
                 let what = "an hour: this may take hours, and only --all resumes after an interruption";
                 tracing::warn!("{requests} requests are needed, and the API answers {REQUESTS} {what}");
             }
-            let reading = Reading::first(self.limit.unwrap_or(TERMS)).from(self.cursor);
+            let reading = SearchPageReader::first(self.limit.unwrap_or(TERMS)).starting_at(self.cursor);
             Ok((read(&caller, &period, reading, |_| ())?, None))
         })??;
         print(&match format {
@@ -105,7 +105,7 @@ fn line(json: Result<String, serde_json::Error>) -> Result<String, Failure> {
     json.map(|json| json + "\n").map_err(|error| Failure::Output(error.into()))
 }
 
-fn csv(page: &Page) -> Result<String, Failure> {
+fn csv(page: &SearchPage) -> Result<String, Failure> {
     let mut out = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
     let failed = |error: csv::Error| Failure::Output(error.into());
     out.write_record(["searchQuery", "hits", "ctr", "topClickedPage", "lastSearchedAt"]).map_err(failed)?;
@@ -121,7 +121,7 @@ fn plain(text: &str) -> String {
     OneLine(text).to_string()
 }
 
-fn row(search: &Search) -> [String; 5] {
+fn row(search: &SearchTerm) -> [String; 5] {
     let number = |number: &Option<serde_json::Number>| number.as_ref().map_or_else(String::new, ToString::to_string);
     let text = |text: &Option<String>| text.as_deref().map(plain).unwrap_or_default();
     // Minutes are precise enough for a table.
@@ -132,7 +132,7 @@ fn row(search: &Search) -> [String; 5] {
     [plain(&search.search_query), number(&search.hits), number(&search.ctr), page, last]
 }
 
-fn table(page: &Page, is_all: bool) -> String {
+fn table(page: &SearchPage, is_all: bool) -> String {
     let head = ["TERM", "HITS", "CTR", "TOP PAGE", "LAST SEARCHED"].map(str::to_owned);
     let rows: Vec<[String; 5]> = std::iter::once(head).chain(page.searches.iter().map(row)).collect();
     let mut widths = [0; 5];

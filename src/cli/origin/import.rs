@@ -9,14 +9,14 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 
-use docwharf_base::regular;
 use crate::cli::{Context, Failure};
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use docwharf_base::model::units::count_noun;
+use docwharf_base::regular_file;
 use docwharf_origin::Organization;
-use docwharf_origin::analytics::Allowance;
-use docwharf_origin::analytics::import::{ImportError, import};
-use docwharf_origin::shares::Shares;
+use docwharf_origin::analytics::IngestLimits;
+use docwharf_origin::analytics::import::{ImportError, import_csv};
+use docwharf_origin::shares::ResourcePools;
 
 use super::{config, database};
 
@@ -43,16 +43,18 @@ impl ImportSearches {
         let Some(owner) = owners.get(&self.project).cloned() else {
             return Err(Failure::Usage(format!("there is no project {:?} in the file", self.project)));
         };
-        let shares = Shares::new(settings.limits, settings.organizations.len());
-        let allowance = Allowance::new(&owner, Arc::new(owners), shares, None, settings.min_free);
+        let shares = ResourcePools::new(settings.limits, settings.organizations.len());
+        let allowance = IngestLimits::new(&owner, Arc::new(owners), shares, None, settings.min_free);
         let reading = || format!("cannot read {}", self.file.display());
-        let mut file = regular::open(&self.file).map_err(Failure::local(reading()))?;
+        let mut file = regular_file::open(&self.file).map_err(Failure::local(reading()))?;
         // The digest identifies the file, so that importing it again adds nothing.
         let id = format!("csv-{}", digest(&mut file).map_err(Failure::local(reading()))?.hex());
-        let imported = import(&database(&config)?, &self.project, BufReader::new(file), &id, Some(allowance));
+        let imported = import_csv(&database(&config)?, &self.project, BufReader::new(file), &id, Some(allowance));
         let imported = imported.map_err(|error| match error {
             ImportError::Database(error) => docwharf_origin::OriginError::from(error).into(),
-            other => Failure::Usage(format!("{}: {}", self.file.display(), docwharf_base::chain::Chain(&other))),
+            other => {
+                Failure::Usage(format!("{}: {}", self.file.display(), docwharf_base::error_chain::ErrorChain(&other)))
+            }
         })?;
         let told = json!({
             "schemaVersion": 1, "project": self.project, "rows": imported.rows, "searches": imported.searches,

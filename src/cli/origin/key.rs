@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::cli::{Context, Failure, print};
 use docwharf_base::model::units::{parse_duration, show_unix};
-use docwharf_origin::keys::{self, KeysError, Scope};
+use docwharf_origin::api_keys::{self, ApiKeyError, Scope};
 
 use super::{config, database};
 
@@ -27,7 +27,7 @@ pub(super) struct Create {
     organization: String,
     /// The key's name, by which it is revoked
     name: String,
-    /// What the key allows: "read" is GET, "write" is everything
+    /// The key's scope: "read" allows GET, "write" everything
     #[arg(long, value_name = "SCOPE", default_value = "write", value_parser = ["read", "write"])]
     scope: String,
     /// How long it is valid; default: until it is revoked
@@ -67,8 +67,9 @@ impl Create {
         if life.is_some_and(|life| life.is_zero()) {
             return Err(Failure::Usage("--expires: such a key would never work".to_owned()));
         }
-        let scope = Scope::named(&self.scope).unwrap_or(Scope::Write);
-        let key = keys::create(&database(&config)?, &self.organization, &self.name, scope, life).map_err(failure)?;
+        let scope = Scope::from_name(&self.scope).unwrap_or(Scope::Write);
+        let key =
+            api_keys::create(&database(&config)?, &self.organization, &self.name, scope, life).map_err(failure)?;
         let told = json!({ "schemaVersion": 1, "organization": self.organization, "name": self.name, "scope": scope.name(), "key": *key });
         context.result(&told, &format!("{}\n", *key))
     }
@@ -76,7 +77,7 @@ impl Create {
 
 impl List {
     fn run(self, context: &Context) -> Result<(), Failure> {
-        let known = keys::list(&database(&config(context)?)?).map_err(docwharf_origin::OriginError::from)?;
+        let known = api_keys::list(&database(&config(context)?)?).map_err(docwharf_origin::OriginError::from)?;
         let time = |at: Option<i64>| at.map(|at| show_unix(at.div_euclid(1000)));
         if context.global.json {
             let list: Vec<_> = known
@@ -115,16 +116,16 @@ impl List {
 impl Revoke {
     fn run(self, context: &Context) -> Result<(), Failure> {
         let db = database(&config(context)?)?;
-        keys::revoke(&db, &self.organization, &self.name).map_err(failure)?;
+        api_keys::revoke(&db, &self.organization, &self.name).map_err(failure)?;
         let told = json!({ "schemaVersion": 1, "organization": self.organization, "revoked": self.name });
         context.result(&told, &format!("{} of {} is revoked\n", self.name, self.organization))
     }
 }
 
-fn failure(error: KeysError) -> Failure {
+fn failure(error: ApiKeyError) -> Failure {
     match error {
-        KeysError::Database(error) => docwharf_origin::OriginError::from(error).into(),
-        KeysError::Random(source) => Failure::Local { doing: "cannot draw a key".to_owned(), source },
+        ApiKeyError::Database(error) => docwharf_origin::OriginError::from(error).into(),
+        ApiKeyError::Random(source) => Failure::Local { doing: "cannot draw a key".to_owned(), source },
         other => Failure::Usage(other.to_string()),
     }
 }

@@ -15,7 +15,8 @@ use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::{count_noun, parse_duration};
 use docwharf_origin::source::ProjectSource;
 use docwharf_origin::{
-    self, DATABASE, Domain, LONGEST_LINK, Organization, Project, PublicUrl, SHORTEST_LINK, Settings, State,
+    self, DATABASE_FILE_NAME, Domain, MAX_LINK_LIFETIME, MIN_LINK_LIFETIME, Organization, OriginProject,
+    OriginSettings, OriginStorage, PublicUrl,
 };
 use docwharf_site::seal::SealOptions;
 
@@ -29,8 +30,8 @@ const KEPT: usize = 32;
 /// Serve the management API: make bundles of sites and provide links to them.
 ///
 /// With --config FILE it serves the organizations and projects of that file and keeps keys, jobs, bundles, previews and
-/// searches in its folder; origin.example.toml shows every key. With --site and --key-file it serves folders and archives,
-/// and keeps nothing.
+/// searches in its folder; origin.example.toml shows every key. With --site and --key-file it serves folders and
+/// archives, and keeps nothing.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Origin {
@@ -60,8 +61,11 @@ impl Check {
         let organizations = &config.settings.organizations;
         let projects = organizations.iter().map(|organization| organization.projects.len()).sum::<usize>();
         let told = json!({ "schemaVersion": 1, "organizations": organizations.len(), "projects": projects });
-        let text =
-            format!("{}, {}\n", count_noun(organizations.len() as u64, "organization"), count_noun(projects as u64, "project"));
+        let text = format!(
+            "{}, {}\n",
+            count_noun(organizations.len() as u64, "organization"),
+            count_noun(projects as u64, "project")
+        );
         context.result(&told, &text)
     }
 }
@@ -106,15 +110,16 @@ fn config(context: &Context) -> Result<OriginConfig, Failure> {
 }
 
 /// Opens the database of the origin and creates its folder if it is missing. Another process may be serving it.
-fn database(config: &OriginConfig) -> Result<docwharf_origin::db::Database, Failure> {
+fn database(config: &OriginConfig) -> Result<docwharf_origin::database::Database, Failure> {
     use std::os::unix::fs::DirBuilderExt;
-    let State::Folder(folder) = &config.settings.state else {
+    let OriginStorage::Folder(folder) = &config.settings.storage else {
         return Err(Failure::Usage("this origin keeps nothing".to_owned()));
     };
     let mut builder = std::fs::DirBuilder::new();
     let made = builder.recursive(true).mode(0o711).create(folder);
     made.map_err(Failure::local(format!("cannot make {}", folder.display())))?;
-    Ok(docwharf_origin::db::Database::open(&folder.join(DATABASE)).map_err(docwharf_origin::OriginError::from)?)
+    Ok(docwharf_origin::database::Database::open(&folder.join(DATABASE_FILE_NAME))
+        .map_err(docwharf_origin::OriginError::from)?)
 }
 
 impl Serve {
@@ -134,7 +139,7 @@ impl Serve {
             listeners.extend(daemon::listeners(daemon::bind(addresses)?, Some(tls)));
         }
         let admin = daemon::bind(&config.admin)?;
-        let origin = docwharf_origin::Origin::new(config.settings)?;
+        let origin = docwharf_origin::OriginServer::new(config.settings)?;
         Ok(daemon::origin(&origin, listeners, admin, tls.zip(config.tls.map(|(_, files)| files)), hangup)?)
     }
 
@@ -163,7 +168,7 @@ impl Serve {
 
     fn of_flags(self, context: &Context) -> Result<OriginConfig, Failure> {
         let listen = self.addresses()?;
-        let mut settings = Settings::new(SealOptions::new(context.limits()?));
+        let mut settings = OriginSettings::new(SealOptions::new(context.limits()?));
         if self.site.is_empty() {
             let why = "there is nothing to serve: --site DOMAIN=PATH, or --config origin.toml";
             return Err(Failure::Usage(why.to_owned()));
@@ -177,7 +182,7 @@ impl Serve {
         settings.organizations = vec![Organization { id: LOCAL.to_owned(), projects }];
         let life = |text: &String| {
             let life = parse_duration(text)?;
-            let fits = (SHORTEST_LINK..=LONGEST_LINK).contains(&life);
+            let fits = (MIN_LINK_LIFETIME..=MAX_LINK_LIFETIME).contains(&life);
             fits.then_some(life).ok_or_else(|| format!("{text:?} is not from 1s to 7d"))
         };
         let given = self.link_lifetime.as_ref().map(life).transpose();
@@ -190,8 +195,8 @@ impl Serve {
 }
 
 /// Parses `DOMAIN=PATH` into a project for each site. The domain is the project's id.
-fn projects(texts: &[String]) -> Result<Vec<Project>, String> {
-    let mut projects: Vec<Project> = Vec::new();
+fn projects(texts: &[String]) -> Result<Vec<OriginProject>, String> {
+    let mut projects: Vec<OriginProject> = Vec::new();
     for text in texts {
         let (domain, path) = text
             .split_once('=')
@@ -202,7 +207,7 @@ fn projects(texts: &[String]) -> Result<Vec<Project>, String> {
             return Err(format!("{domain} is given twice; the second time with {path}"));
         }
         let (id, source) = (domain.to_string(), ProjectSource::Directory(PathBuf::from(path)));
-        projects.push(Project { id, domain, source, exports: true, previews: false });
+        projects.push(OriginProject { id, domain, source, exports: true, previews: false });
     }
     Ok(projects)
 }

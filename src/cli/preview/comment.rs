@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use docwharf_agent::api::preview::{Deployment, Preview, Step};
-use docwharf_base::chain::OneLine;
+use docwharf_agent::api::preview::{DeploymentStep, PreviewDeployment, StartedPreview};
+use docwharf_base::error_chain::OneLine;
 
 use super::commit_line;
 
@@ -13,12 +13,12 @@ const LOGS: usize = 60;
 const LOG: usize = 300;
 
 /// Returns the comment. Its first line is an HTML comment, by which a script finds the comment of the branch again.
-pub(super) fn markdown(branch: &str, preview: &Preview, deployment: Option<&Deployment>) -> String {
+pub(super) fn markdown(branch: &str, preview: &StartedPreview, deployment: Option<&PreviewDeployment>) -> String {
     let mut out = format!("<!-- docwharf preview: {} -->\n", unambiguous(branch));
-    let state = match deployment.map(Deployment::step) {
-        Some(Step::Ready) => "ready",
-        Some(Step::GiveUp) => "failed",
-        Some(Step::Poll) | None => "on its way",
+    let state = match deployment.map(PreviewDeployment::next_step) {
+        Some(DeploymentStep::Ready) => "ready",
+        Some(DeploymentStep::GiveUp) => "failed",
+        Some(DeploymentStep::Poll) | None => "on its way",
     };
     let _ = writeln!(out, "### Documentation preview: {state}\n");
     let _ = writeln!(out, "| | |\n|---|---|");
@@ -38,7 +38,7 @@ pub(super) fn markdown(branch: &str, preview: &Preview, deployment: Option<&Depl
             row("Commit", &code(&commit_line(commit)));
         }
         if !deployment.logs.is_empty() {
-            logs(&mut out, &deployment.logs, deployment.step() == Step::GiveUp);
+            logs(&mut out, &deployment.logs, deployment.next_step() == DeploymentStep::GiveUp);
         }
     }
     out
@@ -84,14 +84,14 @@ fn unambiguous(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn preview() -> Preview {
-        Preview { status_id: Some("1".into()), preview_url: Some("https://p.example/a|b".into()) }
+    fn preview() -> StartedPreview {
+        StartedPreview { status_id: Some("1".into()), preview_url: Some("https://p.example/a|b".into()) }
     }
 
     #[test]
     fn nothing_that_the_upstream_says_is_markup() {
         let hostile = "@everyone <img src=x> **b** | c ``` ]( \n# d";
-        let deployment = Deployment {
+        let deployment = PreviewDeployment {
             status: hostile.into(),
             summary: Some(hostile.into()),
             logs: vec!["```` <script>".into(), hostile.into()],
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_comment_of_a_branch_begins_with_the_same_line_whatever_came_of_it() {
-        let state = |status: &str| Deployment {
+        let state = |status: &str| PreviewDeployment {
             status: status.into(),
             summary: None,
             logs: vec!["a".into(); 100],
@@ -120,7 +120,7 @@ mod tests {
             ended_at: None,
             commit: None,
         };
-        let of = |deployment: Option<Deployment>| markdown("main", &preview(), deployment.as_ref());
+        let of = |deployment: Option<PreviewDeployment>| markdown("main", &preview(), deployment.as_ref());
         let all = [of(None), of(Some(state("success"))), of(Some(state("failure")))];
         assert!(all.iter().all(|text| text.lines().next() == all[0].lines().next()));
         assert!(

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use docwharf_agent::api::ask::Ask;
+use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::api::export;
-use docwharf_agent::api::preview::{Commit, Deployment, Preview, Step, is_id};
-use docwharf_base::chain::OneLine;
+use docwharf_agent::api::preview::{DeploymentStep, PreviewCommit, PreviewDeployment, StartedPreview, is_path_segment};
+use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::{parse_duration, show_duration};
 
 use super::attend::attended;
@@ -136,7 +136,7 @@ impl Create {
 
 impl Status {
     fn run(self, context: &Context) -> Result<(), Failure> {
-        if !is_id(&self.id) {
+        if !is_path_segment(&self.id) {
             return Err(Failure::Usage(format!("{:?} is no status id: `preview create --json` prints one", self.id)));
         }
         let config = context.config()?;
@@ -170,16 +170,16 @@ fn current_branch() -> Result<String, Failure> {
     }))
 }
 
-fn start(caller: &Caller<'_>, branch: &str) -> Result<Preview, Failure> {
+fn start(caller: &Caller<'_>, branch: &str) -> Result<StartedPreview, Failure> {
     let project = caller.project("preview")?;
     let doing = format!("start the preview of {}", OneLine(branch));
-    caller.persist(Ask::Preview, &doing, || caller.means.wait_for(caller.api.preview(project, branch)))
+    caller.persist(ApiCall::Preview, &doing, || caller.means.wait_for(caller.api.start_preview(project, branch)))
 }
 
-/// Returns the state of a deployment: the present one or, with `wait`, the last one. Fails if it does not end in that time.
-fn poll(caller: &mut Caller<'_>, id: &str, wait: Option<Duration>) -> Result<Deployment, Failure> {
+/// Returns the present state of a deployment or, with `wait`, its last one. Fails if it does not end in that time.
+fn poll(caller: &mut Caller<'_>, id: &str, wait: Option<Duration>) -> Result<PreviewDeployment, Failure> {
     let source = caller.source;
-    let Some(path) = source.status_path.of(id, source.project.as_deref()) else {
+    let Some(path) = source.status_path.fill(id, source.project.as_deref()) else {
         return Err(Failure::Usage("api.statusPath has a place for api.projectId, which is missing".to_owned()));
     };
     let network = &caller.config.intent.network;
@@ -187,13 +187,14 @@ fn poll(caller: &mut Caller<'_>, id: &str, wait: Option<Duration>) -> Result<Dep
     caller.deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
     let mut seen = "not seen at all".to_owned();
     for polls in 1.. {
-        let deployment = match caller.persist(Ask::Deployment, &doing, || caller.answer(caller.api.deployment(&path))) {
-            Err(_) if caller.is_late() => return Err(late(id, wait, &seen)),
-            other => other?,
-        };
+        let deployment =
+            match caller.persist(ApiCall::Deployment, &doing, || caller.answer(caller.api.poll_deployment(&path))) {
+                Err(_) if caller.is_late() => return Err(late(id, wait, &seen)),
+                other => other?,
+            };
         let line = OneLine(&deployment.line()).to_string();
         caller.means.doing.tell(&line);
-        if wait.is_none() || deployment.step() != Step::Poll {
+        if wait.is_none() || deployment.next_step() != DeploymentStep::Poll {
             return Ok(deployment);
         }
         seen = format!("last seen {line}");
@@ -201,7 +202,7 @@ fn poll(caller: &mut Caller<'_>, id: &str, wait: Option<Duration>) -> Result<Dep
             return Err(late(id, wait, &seen));
         }
         // Cut to the time that is left, so that the last poll is at the deadline.
-        caller.pause(export::pause(polls, network.poll_first, network.poll_most))?;
+        caller.pause(export::poll_pause(polls, network.first_poll_pause, network.max_poll_pause))?;
     }
     Err(Failure::Changed("polled for ever".to_owned()))
 }
@@ -212,8 +213,8 @@ fn late(id: &str, wait: Option<Duration>, seen: &str) -> Failure {
     Failure::Unavailable(format!("the deployment {id} has not ended after {after}; it was {seen}; {next}"))
 }
 
-fn judge(what: &str, deployment: &Deployment) -> Result<(), Failure> {
-    if deployment.step() != Step::GiveUp {
+fn judge(what: &str, deployment: &PreviewDeployment) -> Result<(), Failure> {
+    if deployment.next_step() != DeploymentStep::GiveUp {
         return Ok(());
     }
     let why = deployment.summary.as_deref().or(deployment.logs.last().map(String::as_str));
@@ -222,7 +223,7 @@ fn judge(what: &str, deployment: &Deployment) -> Result<(), Failure> {
 }
 
 /// Formats a deployment as text.
-fn sheet(deployment: &Deployment) -> String {
+fn sheet(deployment: &PreviewDeployment) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: &str| {
         use std::fmt::Write;
@@ -252,7 +253,7 @@ fn sheet(deployment: &Deployment) -> String {
 }
 
 /// Formats a commit: `0a1b2c3d main first line of its message (files: 1 added, 2 modified)`.
-fn commit_line(commit: &Commit) -> String {
+fn commit_line(commit: &PreviewCommit) -> String {
     let sha: String = commit.sha.as_deref().unwrap_or_default().chars().take(8).collect();
     let message = commit.message.as_deref().and_then(|message| message.lines().next()).unwrap_or_default();
     let branch = commit.branch.as_deref().unwrap_or_default();
@@ -268,10 +269,10 @@ fn commit_line(commit: &Commit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use docwharf_agent::api::preview::FilesChanged;
+    use docwharf_agent::api::preview::ChangedFileCounts;
 
-    fn deployment(status: &str, summary: Option<&str>, logs: usize) -> Deployment {
-        Deployment {
+    fn deployment(status: &str, summary: Option<&str>, logs: usize) -> PreviewDeployment {
+        PreviewDeployment {
             status: status.to_owned(),
             summary: summary.map(str::to_owned),
             logs: (1..=logs).map(|n| format!("line {n}")).collect(),
@@ -302,7 +303,7 @@ mod tests {
     #[test]
     fn a_sheet_has_what_is_known_and_the_end_of_the_logs() {
         assert_eq!(sheet(&deployment("queued", None, 0)), "status   queued\n");
-        let all = Deployment {
+        let all = PreviewDeployment {
             created_at: Some("then".to_owned()),
             ended_at: Some("now".to_owned()),
             ..deployment("success", Some("4 pages"), 2)
@@ -335,8 +336,8 @@ mod tests {
             ("", "", "first", [Some(0), None, None], "first"),
             ("", "", "", [None; 3], ""),
         ] {
-            let files_changed = FilesChanged { added, modified, removed };
-            let commit = Commit { sha: text(sha), branch: text(branch), message: text(message), files_changed };
+            let files_changed = ChangedFileCounts { added, modified, removed };
+            let commit = PreviewCommit { sha: text(sha), branch: text(branch), message: text(message), files_changed };
             assert_eq!(commit_line(&commit), expected);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use docwharf_serve::security_headers::{FramePolicy, DEFAULT_REFERRER_POLICY};
+use docwharf_serve::security_headers::{DEFAULT_REFERRER_POLICY, FramePolicy};
 
 use super::super::raw::{KEYS, Raw, keys};
 use super::{Config, check};

@@ -7,7 +7,7 @@ use toml::{Spanned, Value};
 
 use super::Checker;
 use docwharf_base::model::units::{parse_duration, parse_size};
-use docwharf_origin::{OriginLimits, Resource, Unit};
+use docwharf_origin::{LimitUnit, OriginLimits, SharedResource};
 
 /// The values of a table by their keys.
 type Table = BTreeMap<String, Spanned<Value>>;
@@ -24,7 +24,7 @@ pub(super) struct Limits {
 #[derive(Debug)]
 pub(super) struct Alias {
     pub(super) key: &'static str,
-    pub(super) resource: Resource,
+    pub(super) resource: SharedResource,
     pub(super) value: Spanned<u64>,
 }
 
@@ -40,8 +40,10 @@ impl Checker<'_> {
                 self.problem(at, what);
             }
         }
-        let limits =
-            OriginLimits::of(|resource| organization.get(&resource).copied(), |resource| total.get(&resource).copied());
+        let limits = OriginLimits::from_config(
+            |resource| organization.get(&resource).copied(),
+            |resource| total.get(&resource).copied(),
+        );
         let wrong = match limits {
             Ok(limits) => return limits,
             Err(wrong) => wrong,
@@ -55,11 +57,11 @@ impl Checker<'_> {
         OriginLimits::default()
     }
 
-    fn table(&mut self, name: &str, table: &Table) -> BTreeMap<Resource, u64> {
+    fn table(&mut self, name: &str, table: &Table) -> BTreeMap<SharedResource, u64> {
         let mut values = BTreeMap::new();
         for (key, written) in table {
-            let Some(resource) = Resource::ALL.into_iter().find(|resource| resource.key() == key) else {
-                let keys: Vec<_> = Resource::ALL.into_iter().map(Resource::key).collect();
+            let Some(resource) = SharedResource::ALL.into_iter().find(|resource| resource.key() == key) else {
+                let keys: Vec<_> = SharedResource::ALL.into_iter().map(SharedResource::key).collect();
                 self.problem(written, format!("{name}.{key}: unknown limit; the limits are {}", keys.join(", ")));
                 continue;
             };
@@ -72,16 +74,16 @@ impl Checker<'_> {
     }
 }
 
-fn value(written: &Value, unit: Unit) -> Result<u64, String> {
+fn value(written: &Value, unit: LimitUnit) -> Result<u64, String> {
     let value = match (unit, written) {
-        (Unit::Count, Value::Integer(number)) => u64::try_from(*number).unwrap_or(0),
-        (Unit::Bytes, Value::String(text)) => parse_size(text)?,
-        (Unit::Time, Value::String(text)) => {
+        (LimitUnit::Count, Value::Integer(number)) => u64::try_from(*number).unwrap_or(0),
+        (LimitUnit::Bytes, Value::String(text)) => parse_size(text)?,
+        (LimitUnit::Time, Value::String(text)) => {
             u64::try_from(parse_duration(text)?.as_millis()).map_err(|_| format!("{text:?} is too long"))?
         }
-        (Unit::Count, _) => return Err("write a number, like 1000".to_owned()),
-        (Unit::Bytes, _) => return Err("write a size, like \"4GiB\"".to_owned()),
-        (Unit::Time, _) => return Err("write a time, like \"1h\"".to_owned()),
+        (LimitUnit::Count, _) => return Err("write a number, like 1000".to_owned()),
+        (LimitUnit::Bytes, _) => return Err("write a size, like \"4GiB\"".to_owned()),
+        (LimitUnit::Time, _) => return Err("write a time, like \"1h\"".to_owned()),
     };
     // SQLite stores signed integers of 64 bits.
     if (1..=i64::MAX.cast_unsigned()).contains(&value) { Ok(value) } else { Err("at least 1 is needed".to_owned()) }

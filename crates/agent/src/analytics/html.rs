@@ -2,20 +2,21 @@
 
 use std::fmt::Write;
 
-use super::report::{Gone, List, Report, Term, Totals};
-use super::words::{grouped, number, percent, signed, terms};
-use docwharf_base::chain::OneLine;
+use super::number_format::{count_or_dash, count_terms, group_thousands, percent_or_dash, signed_number};
+use super::report::{GoneTerm, PeriodTotals, ReportTerm, SearchReport, TermList};
+use docwharf_base::error_chain::OneLine;
 
 /// Content security policy of the page, which forbids every load.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 const STYLE: &str = include_str!("report.css");
 
 /// Upper bound of the characters shown of a term or a path; a longer term is not a reader's search.
-const LONGEST: usize = 96;
+const MAX_SHOWN_CHARS: usize = 96;
 
 /// Renders the page. Terms, paths and names may be any text; all are escaped.
-pub fn page(report: &Report) -> String {
-    let title = format!("Searches in {}, {}", shown(&report.project), escaped(&report.period.words()));
+pub fn render_page(report: &SearchReport) -> String {
+    let title =
+        format!("Searches in {}, {}", escape_foreign_text(&report.project), escape_html(&report.period.period_text()));
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
@@ -41,7 +42,7 @@ pub fn page(report: &Report) -> String {
 }
 
 /// Escapes the characters that have a meaning in HTML.
-fn escaped(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -58,13 +59,13 @@ fn escaped(text: &str) -> String {
 
 /// Renders text from other sources: on one line, control characters escaped, shortened when long, escaped for HTML. It
 /// cannot change the direction of the text around it.
-fn shown(text: &str) -> String {
+fn escape_foreign_text(text: &str) -> String {
     let line = OneLine(text).to_string();
-    let mut cut: String = line.chars().take(LONGEST).collect();
+    let mut cut: String = line.chars().take(MAX_SHOWN_CHARS).collect();
     if cut.len() < line.len() {
         cut.push('…');
     }
-    escaped(&cut)
+    escape_html(&cut)
 }
 
 /// Renders a term in a `bdi` element, which isolates its text direction.
@@ -72,39 +73,45 @@ fn term(text: &str) -> String {
     if text.trim().is_empty() {
         return "<span class=\"none\">nothing typed</span>".to_owned();
     }
-    format!("<bdi>{}</bdi>", shown(text))
+    format!("<bdi>{}</bdi>", escape_foreign_text(text))
 }
 
 fn times(hits: u64) -> String {
-    if hits == 1 { "once".to_owned() } else { format!("{} times", grouped(hits)) }
+    if hits == 1 { "once".to_owned() } else { format!("{} times", group_thousands(hits)) }
 }
 
-fn header(out: &mut String, report: &Report) {
+fn header(out: &mut String, report: &SearchReport) {
     let _ = writeln!(
         out,
         "<header>\n<h1>What readers search for in {}</h1>\n<p class=\"period\">{}</p>\n<p class=\"lead\">{}</p>\n</header>",
         term(&report.project),
-        escaped(&report.period.words()),
+        escape_html(&report.period.period_text()),
         lead(report)
     );
 }
 
 /// Renders the summary of the report in one or two sentences.
-fn lead(report: &Report) -> String {
+fn lead(report: &SearchReport) -> String {
     if report.is_empty() {
         return "Nobody searched in this period.".to_owned();
     }
     let mut out = match (report.period.total_searches, report.period.click_through_rate) {
         (Some(total), Some(rate)) => {
-            format!("Readers searched {}, and {} of the searches led to a click.", times(total), percent(Some(rate)))
+            format!(
+                "Readers searched {}, and {} of the searches led to a click.",
+                times(total),
+                percent_or_dash(Some(rate))
+            )
         }
         (Some(total), None) => format!("Readers searched {}.", times(total)),
-        (None, Some(rate)) => format!("{} of the searches led to a click.", percent(Some(rate))),
+        (None, Some(rate)) => format!("{} of the searches led to a click.", percent_or_dash(Some(rate))),
         (None, None) => String::new(),
     };
     if let Some(first) = report.unclicked.list.first().filter(|first| first.hits.is_some_and(|hits| hits > 0)) {
-        let part =
-            report.unclicked.share.map_or_else(|| grouped(report.unclicked.searches), |share| percent(Some(share)));
+        let part = report
+            .unclicked
+            .share
+            .map_or_else(|| group_thousands(report.unclicked.searches), |share| percent_or_dash(Some(share)));
         let _ = write!(
             out,
             " <strong>{part} were for terms of which nobody clicked a result</strong>, first of all “{}” ({}).",
@@ -119,24 +126,24 @@ fn tile(out: &mut String, name: &str, class: &str, figure: &str, more: &str) {
     let _ = writeln!(out, "<div><dt>{name}</dt><dd class=\"number{class}\">{figure}</dd><dd>{more}</dd></div>");
 }
 
-fn tiles(out: &mut String, report: &Report) {
+fn tiles(out: &mut String, report: &SearchReport) {
     out.push_str("<dl class=\"tiles\">\n");
     let change = report.change.as_ref();
-    let searches = change.map_or_else(String::new, |change| against(change.percent, "%"));
-    tile(out, "Searches", "", &number(report.period.total_searches), &searches);
-    let points = change.map_or_else(String::new, |change| against(change.points, " points"));
-    tile(out, "Led to a click", "", &percent(report.period.click_through_rate), &points);
+    let searches = change.map_or_else(String::new, |change| difference_to_previous(change.percent, "%"));
+    tile(out, "Searches", "", &count_or_dash(report.period.total_searches), &searches);
+    let points = change.map_or_else(String::new, |change| difference_to_previous(change.points, " points"));
+    tile(out, "Led to a click", "", &percent_or_dash(report.period.click_through_rate), &points);
     let list = &report.unclicked;
-    let share = list.share.map_or_else(String::new, |share| format!(", {} of all", percent(Some(share))));
+    let share = list.share.map_or_else(String::new, |share| format!(", {} of all", percent_or_dash(Some(share))));
     let class = if list.searches > 0 { " alarm" } else { "" };
-    tile(out, "Never clicked", class, &grouped(list.searches), &format!("{}{share}", terms(list.terms)));
+    tile(out, "Never clicked", class, &group_thousands(list.searches), &format!("{}{share}", count_terms(list.terms)));
     let read = if report.period.all_terms_read { "different searches" } else { "read, and there are more" };
-    tile(out, "Terms", "", &grouped(report.period.terms_read as u64), read);
+    tile(out, "Terms", "", &group_thousands(report.period.terms_read as u64), read);
     out.push_str("</dl>\n");
 }
 
 /// Formats a difference to the period before, with its sign.
-fn against(number: Option<f64>, unit: &str) -> String {
+fn difference_to_previous(number: Option<f64>, unit: &str) -> String {
     let moved = match number {
         None => return "nothing to compare with".to_owned(),
         Some(0.0) => format!("±0{unit}"),
@@ -158,27 +165,27 @@ fn bar(hits: Option<u64>, ctr: Option<f64>, most: u64) -> String {
     format!("<td class=\"bar\" aria-hidden=\"true\"><div>{drawn}</div></td>")
 }
 
-const KEY: &str = "<p class=\"key\"><span><i class=\"found\"></i>led to a click</span>\
+const LEGEND: &str = "<p class=\"key\"><span><i class=\"found\"></i>led to a click</span>\
                    <span><i class=\"lost\"></i>did not</span></p>\n";
 
-fn compared(out: &mut String, report: &Report) {
+fn compared(out: &mut String, report: &SearchReport) {
     let Some(previous) = &report.previous else { return };
     let most = report.period.total_searches.max(previous.total_searches).unwrap_or(0);
     let _ = write!(
         out,
         "<section class=\"compare\">\n<h2>Against the period before</h2>\n<p class=\"note\">Both periods are equally long.</p>\n\
-         {KEY}<table class=\"wide\">\n<caption>Searches and click-through rate of both periods</caption>\n<thead><tr><th scope=\"col\">Period</th>\
+         {LEGEND}<table class=\"wide\">\n<caption>Searches and click-through rate of both periods</caption>\n<thead><tr><th scope=\"col\">Period</th>\
          <td class=\"bar\" aria-hidden=\"true\"></td><th scope=\"col\">Searches</th><th scope=\"col\">Clicked</th></tr></thead>\n<tbody>\n"
     );
     for (name, totals) in [("This period", &report.period), ("Before", previous)] {
-        let Totals { total_searches, click_through_rate, .. } = totals;
+        let PeriodTotals { total_searches, click_through_rate, .. } = totals;
         let _ = writeln!(
             out,
             "<tr><th scope=\"row\"><bdi>{name}</bdi><span class=\"page\">{}</span></th>{}<td>{}</td><td>{}</td></tr>",
-            escaped(&totals.words()),
+            escape_html(&totals.period_text()),
             bar(*total_searches, *click_through_rate, most),
-            number(*total_searches),
-            percent(*click_through_rate)
+            count_or_dash(*total_searches),
+            percent_or_dash(*click_through_rate)
         );
     }
     out.push_str("</tbody>\n</table>\n</section>\n");
@@ -186,7 +193,7 @@ fn compared(out: &mut String, report: &Report) {
 
 /// The second number in the row of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Second {
+enum RankedColumn {
     /// The click-through rate.
     Clicked,
     /// The share of all searches, in lists of terms without a click.
@@ -194,14 +201,22 @@ enum Second {
 }
 
 /// Renders a section with the bars of terms.
-fn ranked(out: &mut String, report: &Report, head: &str, note: &str, second: Second, list: &[Term], caption: &str) {
+fn ranked(
+    out: &mut String,
+    report: &SearchReport,
+    head: &str,
+    note: &str,
+    second: RankedColumn,
+    list: &[ReportTerm],
+    caption: &str,
+) {
     let _ = write!(out, "<section>\n<h2>{head}</h2>\n<p class=\"note\">{note}</p>\n");
     if !list.is_empty() {
         let is_compared = report.previous.is_some();
         let change = if is_compared { "<th scope=\"col\">Change</th>" } else { "" };
         let (key, first, number) = match second {
-            Second::Clicked => (KEY, "Term, and the page clicked most", "Clicked"),
-            Second::Share => ("", "Term", "Of all"),
+            RankedColumn::Clicked => (LEGEND, "Term, and the page clicked most", "Clicked"),
+            RankedColumn::Share => ("", "Term", "Of all"),
         };
         let _ = write!(
             out,
@@ -218,52 +233,63 @@ fn ranked(out: &mut String, report: &Report, head: &str, note: &str, second: Sec
     out.push_str("</section>\n");
 }
 
-fn row(out: &mut String, one: &Term, second: Second, most: u64, is_compared: bool) {
+fn row(out: &mut String, one: &ReportTerm, second: RankedColumn, most: u64, is_compared: bool) {
     let page = one.top_clicked_page.as_deref().filter(|page| !page.is_empty());
-    let page = page.map_or_else(String::new, |page| format!("<span class=\"page\"><bdi>{}</bdi></span>", shown(page)));
+    let page = page.map_or_else(String::new, |page| {
+        format!("<span class=\"page\"><bdi>{}</bdi></span>", escape_foreign_text(page))
+    });
     let change = if is_compared { format!("<td>{}</td>", change(one)) } else { String::new() };
     let _ = writeln!(
         out,
         "<tr><th scope=\"row\">{}{page}</th>{}<td>{}</td><td>{}</td>{change}</tr>",
         term(&one.search_query),
         bar(one.hits, one.ctr, most),
-        number(one.hits),
-        percent(if second == Second::Clicked { one.ctr } else { one.share })
+        count_or_dash(one.hits),
+        percent_or_dash(if second == RankedColumn::Clicked { one.ctr } else { one.share })
     );
 }
 
-fn change(one: &Term) -> String {
+fn change(one: &ReportTerm) -> String {
     match (one.before, one.change) {
         (None, Some(_)) => "<span class=\"up\">new</span>".to_owned(),
         (_, Some(0)) => "±0".to_owned(),
         (_, Some(change)) => {
-            format!("<span class=\"{}\">{}</span>", if change > 0 { "up" } else { "down" }, signed(change))
+            format!("<span class=\"{}\">{}</span>", if change > 0 { "up" } else { "down" }, signed_number(change))
         }
         (_, None) => "–".to_owned(),
     }
 }
 
-fn top(out: &mut String, report: &Report) {
-    let note = format!("The {} searched for most.", terms(report.top.len()));
-    ranked(out, report, "What readers search for", &note, Second::Clicked, &report.top, "The most frequent terms");
+fn top(out: &mut String, report: &SearchReport) {
+    let note = format!("The {} searched for most.", count_terms(report.top.len()));
+    ranked(
+        out,
+        report,
+        "What readers search for",
+        &note,
+        RankedColumn::Clicked,
+        &report.top,
+        "The most frequent terms",
+    );
 }
 
 /// Formats how many terms a list has, and how many of them are shown.
-fn of(list: &List) -> String {
-    let all = terms(list.terms);
+fn describe_length(list: &TermList) -> String {
+    let all = count_terms(list.terms);
     if list.list.len() < list.terms { format!("{all}; here are the first {}", list.list.len()) } else { all }
 }
 
-fn unclicked(out: &mut String, report: &Report) {
+fn unclicked(out: &mut String, report: &SearchReport) {
     let list = &report.unclicked;
     let note = if list.terms == 0 {
         "None: each term led to a click at least once.".to_owned()
     } else {
-        let share = list.share.map_or_else(String::new, |share| format!(", {} of all searches", percent(Some(share))));
+        let share =
+            list.share.map_or_else(String::new, |share| format!(", {} of all searches", percent_or_dash(Some(share))));
         format!(
             "Nobody clicked a result: a page is missing, or has other words for it. {} searches{share}, for {}.",
-            grouped(list.searches),
-            of(list)
+            group_thousands(list.searches),
+            describe_length(list)
         )
     };
     ranked(
@@ -271,13 +297,13 @@ fn unclicked(out: &mut String, report: &Report) {
         report,
         "Searched for, and not found",
         &note,
-        Second::Share,
+        RankedColumn::Share,
         &list.list,
         "Terms that nobody clicked a result of",
     );
 }
 
-fn low(out: &mut String, report: &Report) {
+fn low(out: &mut String, report: &SearchReport) {
     let (list, rules) = (&report.low_ctr, &report.rules);
     let limit = format!("under {}% of at least {} searches", rules.low_percent, rules.fewest_hits);
     let note = if list.terms == 0 {
@@ -285,14 +311,22 @@ fn low(out: &mut String, report: &Report) {
     } else {
         format!(
             "Clicked, but in {limit}: the results are perhaps not what was meant. Most searches without a click first; {}.",
-            of(list)
+            describe_length(list)
         )
     };
-    ranked(out, report, "Seldom clicked", &note, Second::Clicked, &list.list, "Terms with a low click-through rate");
+    ranked(
+        out,
+        report,
+        "Seldom clicked",
+        &note,
+        RankedColumn::Clicked,
+        &list.list,
+        "Terms with a low click-through rate",
+    );
 }
 
 /// Renders one of the four lists of changes; `rows` are table cells.
-fn mover(out: &mut String, head: &str, none: &str, columns: &[&str], rows: &[String]) {
+fn change_list(out: &mut String, head: &str, none: &str, columns: &[&str], rows: &[String]) {
     let _ = writeln!(out, "<div>\n<h3>{head}</h3>");
     if rows.is_empty() {
         let _ = writeln!(out, "<p class=\"note\">{none}</p>\n</div>");
@@ -306,7 +340,7 @@ fn mover(out: &mut String, head: &str, none: &str, columns: &[&str], rows: &[Str
     );
 }
 
-fn trends(out: &mut String, report: &Report) {
+fn trends(out: &mut String, report: &SearchReport) {
     let Some(trends) = &report.trends else { return };
     let is_whole = report.period.all_terms_read && report.previous.as_ref().is_none_or(|before| before.all_terms_read);
     let whole = if is_whole { "" } else { " Not all terms were read: those that are too rare to tell are left out." };
@@ -314,55 +348,57 @@ fn trends(out: &mut String, report: &Report) {
         out,
         "<section>\n<h2>What has changed</h2>\n<p class=\"note\">By the difference in searches.{whole}</p>\n<div class=\"trends\">"
     );
-    let moved = |one: &Term| {
+    let moved = |one: &ReportTerm| {
         let before = one.before.and_then(|before| before.hits);
-        let cells = [number(before), number(one.hits), change(one)];
+        let cells = [count_or_dash(before), count_or_dash(one.hits), change(one)];
         let cells: String = cells.iter().flat_map(|cell| ["<td>", cell.as_str(), "</td>"]).collect();
         format!("<th scope=\"row\">{}</th>{cells}", term(&one.search_query))
     };
     let columns = ["Term", "Before", "Now", "Change"];
-    let rows = |list: &[Term]| list.iter().map(moved).collect::<Vec<_>>();
-    mover(out, "More often", "No term.", &columns, &rows(&trends.risen));
-    mover(out, "Less often", "No term.", &columns, &rows(&trends.fallen));
-    let new = |one: &Term| {
+    let rows = |list: &[ReportTerm]| list.iter().map(moved).collect::<Vec<_>>();
+    change_list(out, "More often", "No term.", &columns, &rows(&trends.risen));
+    change_list(out, "Less often", "No term.", &columns, &rows(&trends.fallen));
+    let new = |one: &ReportTerm| {
         format!(
             "<th scope=\"row\">{}</th><td>{}</td><td>{}</td>",
             term(&one.search_query),
-            number(one.hits),
-            percent(one.ctr)
+            count_or_dash(one.hits),
+            percent_or_dash(one.ctr)
         )
     };
     let new: Vec<String> = trends.new.iter().map(new).collect();
-    mover(out, "New", "No term.", &["Term", "Searches", "Clicked"], &new);
-    let gone = |one: &Gone| {
-        let Gone { search_query, before } = one;
+    change_list(out, "New", "No term.", &["Term", "Searches", "Clicked"], &new);
+    let gone = |one: &GoneTerm| {
+        let GoneTerm { search_query, before } = one;
         format!(
             "<th scope=\"row\">{}</th><td>{}</td><td>{}</td>",
             term(search_query),
-            number(before.hits),
-            percent(before.ctr)
+            count_or_dash(before.hits),
+            percent_or_dash(before.ctr)
         )
     };
     let gone: Vec<String> = trends.gone.iter().map(gone).collect();
-    mover(out, "Not any more", "No term.", &["Term", "Searches before", "Clicked then"], &gone);
+    change_list(out, "Not any more", "No term.", &["Term", "Searches before", "Clicked then"], &gone);
     out.push_str("</div>\n</section>\n");
 }
 
-fn footer(out: &mut String, report: &Report) {
+fn footer(out: &mut String, report: &SearchReport) {
     let mut told = String::new();
     for (name, totals) in [("", Some(&report.period)), (" of the period before", report.previous.as_ref())] {
         let Some(totals) = totals.filter(|totals| !totals.all_terms_read) else { continue };
-        let share =
-            totals.share_read().map_or_else(String::new, |share| format!(", {} of its searches", percent(Some(share))));
-        let _ = write!(told, " Only the first {}{name} were read{share}: there are more.", terms(totals.terms_read));
+        let share = totals
+            .share_read()
+            .map_or_else(String::new, |share| format!(", {} of its searches", percent_or_dash(Some(share))));
+        let _ =
+            write!(told, " Only the first {}{name} were read{share}: there are more.", count_terms(totals.terms_read));
     }
-    let time = escaped(&report.made_at.replace('T', " ").replace('Z', " UTC"));
+    let time = escape_html(&report.made_at.replace('T', " ").replace('Z', " UTC"));
     let _ = writeln!(
         out,
         "<footer>\n<p>Made by docwharf at {time} from the search analytics of <bdi>{}</bdi>.{told}</p>\n\
          <p>A search is an event: the same term typed twice counts twice. “Clicked” is the part of the searches for a term that led to \
          a click on a result. Days are in UTC.</p>\n</footer>",
-        shown(&report.project)
+        escape_foreign_text(&report.project)
     );
 }
 
@@ -370,23 +406,23 @@ fn footer(out: &mut String, report: &Report) {
 mod tests {
     use super::*;
     use crate::analytics::period::Period;
-    use crate::analytics::report::{FEWEST_HITS, Read, Rules};
-    use crate::api::analytics::{Page, Search};
+    use crate::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportRules};
+    use crate::api::analytics::{SearchPage, SearchTerm};
 
-    fn report(terms: &[&str]) -> Report {
-        let search = |term: &&str| Search {
+    fn report(terms: &[&str]) -> SearchReport {
+        let search = |term: &&str| SearchTerm {
             search_query: (*term).to_owned(),
             hits: Some(7.into()),
             ctr: Some(50.into()),
             top_clicked_page: Some(format!("/{term}")),
             last_searched_at: None,
         };
-        let page = Page { searches: terms.iter().map(search).collect(), total_searches: None, next_cursor: None };
+        let page = SearchPage { searches: terms.iter().map(search).collect(), total_searches: None, next_cursor: None };
         let period = Period { from: Some("2026-02-01\"><script>".to_owned()), to: None };
-        let read = Read { period, page };
-        let before = Read { period: Period::default(), page: Page::default() };
-        let rules = Rules { top: 100, low_percent: 60.0, fewest_hits: FEWEST_HITS };
-        Report::new("<b>&'", "<i>", &read, Some(&before), rules)
+        let read = PeriodTerms { period, page };
+        let before = PeriodTerms { period: Period::default(), page: SearchPage::default() };
+        let rules = ReportRules { top: 100, low_percent: 60.0, fewest_hits: MIN_RATED_HITS };
+        SearchReport::new("<b>&'", "<i>", &read, Some(&before), rules)
     }
 
     #[test]
@@ -403,18 +439,18 @@ mod tests {
             "",
             &long,
         ];
-        let page = page(&report(&hostile));
+        let page = render_page(&report(&hostile));
         assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("<i>") && !page.contains("<b>"));
         assert!(page.contains("&lt;script&gt;alert(1)") && page.contains("&amp;lt;script&amp;gt;"));
         assert!(page.contains("&quot; onmouseover=&quot;") && page.contains("&#39; style=&#39;"));
         assert!(!page.chars().any(|c| c.is_control() && c != '\n') && !page.contains('\u{202e}'));
-        assert!(page.contains("nothing typed") && !page.contains(&"x".repeat(LONGEST + 1)));
+        assert!(page.contains("nothing typed") && !page.contains(&"x".repeat(MAX_SHOWN_CHARS + 1)));
         assert_eq!(page.matches("<style").count(), 1);
     }
 
     #[test]
     fn a_page_of_nothing_is_a_page() {
-        let page = page(&report(&[]));
+        let page = render_page(&report(&[]));
         assert!(page.contains("Nobody searched") && page.ends_with("</html>\n"));
     }
 }

@@ -22,23 +22,23 @@ pub struct Period {
 
 /// One end of a period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moment {
+enum PeriodEnd {
     /// The beginning of a day.
     Day(Date),
     /// A point in time.
     Point(Timestamp),
 }
 
-impl Moment {
-    fn parse(text: &str) -> Result<Moment, String> {
+impl PeriodEnd {
+    fn parse(text: &str) -> Result<PeriodEnd, String> {
         let text = text.trim();
         let is_day = text.len() == 10;
-        let day = || text.parse::<Date>().ok().map(Moment::Day).filter(|_| is_day);
-        let point = || text.parse::<Timestamp>().ok().map(Moment::Point);
+        let day = || text.parse::<Date>().ok().map(PeriodEnd::Day).filter(|_| is_day);
+        let point = || text.parse::<Timestamp>().ok().map(PeriodEnd::Point);
         // A time without a zone is in UTC, like all times of the API.
         let bare = || text.parse::<DateTime>().ok().filter(|_| text.contains([':', 'T']));
         let bare =
-            || bare().and_then(|time| time.to_zoned(TimeZone::UTC).ok()).map(|time| Moment::Point(time.timestamp()));
+            || bare().and_then(|time| time.to_zoned(TimeZone::UTC).ok()).map(|time| PeriodEnd::Point(time.timestamp()));
         day()
             .or_else(point)
             .or_else(bare)
@@ -48,25 +48,25 @@ impl Moment {
     /// Returns the time in UTC; of a day, its beginning.
     fn timestamp(self) -> Timestamp {
         match self {
-            Moment::Day(day) => day.to_zoned(TimeZone::UTC).map_or(Timestamp::MIN, |time| time.timestamp()),
-            Moment::Point(point) => point,
+            PeriodEnd::Day(day) => day.to_zoned(TimeZone::UTC).map_or(Timestamp::MIN, |time| time.timestamp()),
+            PeriodEnd::Point(point) => point,
         }
     }
 
-    fn before(self, span: Duration) -> Option<Moment> {
+    fn earlier_by(self, span: Duration) -> Option<PeriodEnd> {
         Some(match self {
-            Moment::Day(day) if span.as_secs().is_multiple_of(DAY.as_secs()) => {
-                Moment::Day(day.checked_sub(span).ok()?)
+            PeriodEnd::Day(day) if span.as_secs().is_multiple_of(DAY.as_secs()) => {
+                PeriodEnd::Day(day.checked_sub(span).ok()?)
             }
-            Moment::Day(_) => Moment::Point(self.timestamp().checked_sub(span).ok()?),
-            Moment::Point(point) => Moment::Point(point.checked_sub(span).ok()?),
+            PeriodEnd::Day(_) => PeriodEnd::Point(self.timestamp().checked_sub(span).ok()?),
+            PeriodEnd::Point(point) => PeriodEnd::Point(point.checked_sub(span).ok()?),
         })
     }
 
-    fn text(self) -> String {
+    fn to_text(self) -> String {
         match self {
-            Moment::Day(day) => day.to_string(),
-            Moment::Point(point) => Timestamp::from_second(point.as_second()).unwrap_or(point).to_string(),
+            PeriodEnd::Day(day) => day.to_string(),
+            PeriodEnd::Point(point) => Timestamp::from_second(point.as_second()).unwrap_or(point).to_string(),
         }
     }
 }
@@ -76,16 +76,16 @@ fn day_of(time: Timestamp) -> Date {
 }
 
 /// Parses one end of a period; a day is its first moment in UTC. The error describes the mistake.
-pub fn moment(text: &str) -> Result<Timestamp, String> {
-    Moment::parse(text).map(Moment::timestamp)
+pub fn parse_period_end(text: &str) -> Result<Timestamp, String> {
+    PeriodEnd::parse(text).map(PeriodEnd::timestamp)
 }
 
 impl Period {
     /// Creates the period between two ends as a person writes them; they are sent unchanged. The error describes the
     /// mistake.
     pub fn between(from: Option<&str>, to: Option<&str>) -> Result<Period, String> {
-        let first = from.map(Moment::parse).transpose()?;
-        let last = to.map(Moment::parse).transpose()?;
+        let first = from.map(PeriodEnd::parse).transpose()?;
+        let last = to.map(PeriodEnd::parse).transpose()?;
         if let (Some(first), Some(last)) = (first, last)
             && first.timestamp() >= last.timestamp()
         {
@@ -102,38 +102,38 @@ impl Period {
             return Err("a period is at least a second long".to_owned());
         }
         let end = match to {
-            Some(to) => Moment::parse(to)?,
-            None if span.as_secs().is_multiple_of(DAY.as_secs()) => Moment::Day(day_of(now)),
-            None => Moment::Point(now),
+            Some(to) => PeriodEnd::parse(to)?,
+            None if span.as_secs().is_multiple_of(DAY.as_secs()) => PeriodEnd::Day(day_of(now)),
+            None => PeriodEnd::Point(now),
         };
         let too_far = || format!("{} before that is out of range", show_duration(span));
-        let from = end.before(span).ok_or_else(too_far)?.text();
+        let from = end.earlier_by(span).ok_or_else(too_far)?.to_text();
         Ok(Period { from: Some(from), to: to.map(|to| to.trim().to_owned()) })
     }
 
     /// Ends a period without an end at the beginning of today, so that two periods of whole days are compared.
     #[must_use]
     pub fn until_today(mut self, now: Timestamp) -> Period {
-        let today = Moment::Day(day_of(now));
-        let begins_before = self.from.as_deref().and_then(|from| Moment::parse(from).ok());
+        let today = PeriodEnd::Day(day_of(now));
+        let begins_before = self.from.as_deref().and_then(|from| PeriodEnd::parse(from).ok());
         if self.to.is_none() && begins_before.is_none_or(|from| from.timestamp() < today.timestamp()) {
-            self.to = Some(today.text());
+            self.to = Some(today.to_text());
         }
         self
     }
 
     /// Returns the period of the same length that ends where this one begins; none if this one has no beginning.
     pub fn previous(&self, now: Timestamp) -> Option<Period> {
-        let from = Moment::parse(self.from.as_deref()?).ok()?;
+        let from = PeriodEnd::parse(self.from.as_deref()?).ok()?;
         let to = match &self.to {
-            Some(to) => Moment::parse(to).ok()?,
+            Some(to) => PeriodEnd::parse(to).ok()?,
             // Today counts as a whole day.
-            None if matches!(from, Moment::Day(_)) => Moment::Day(day_of(now).checked_add(1.day()).ok()?),
-            None => Moment::Point(now),
+            None if matches!(from, PeriodEnd::Day(_)) => PeriodEnd::Day(day_of(now).checked_add(1.day()).ok()?),
+            None => PeriodEnd::Point(now),
         };
         let length = to.timestamp().duration_since(from.timestamp());
-        let before = from.before(Duration::try_from(length).ok()?)?;
-        Some(Period { from: Some(before.text()), to: self.from.clone() })
+        let before = from.earlier_by(Duration::try_from(length).ok()?)?;
+        Some(Period { from: Some(before.to_text()), to: self.from.clone() })
     }
 }
 
@@ -243,7 +243,10 @@ mod tests {
             assert_eq!(found.as_ref().ok().and_then(|period| period.from.as_deref()), expected, "{span:?} {to:?}");
             assert_eq!(found.ok().and_then(|period| period.to).as_deref(), to.filter(|_| expected.is_some()));
         }
-        assert_eq!(moment("2026-11-20").unwrap(), moment("2026-11-20T00:00:00Z").unwrap());
-        assert_eq!(moment(" 2026-11-20T01:30+01:30 ").unwrap(), moment("2026-11-20T00:00").unwrap());
+        assert_eq!(parse_period_end("2026-11-20").unwrap(), parse_period_end("2026-11-20T00:00:00Z").unwrap());
+        assert_eq!(
+            parse_period_end(" 2026-11-20T01:30+01:30 ").unwrap(),
+            parse_period_end("2026-11-20T00:00").unwrap()
+        );
     }
 }

@@ -8,37 +8,37 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use super::period::Period;
-use super::side::{Row, Side, finite, minus, share, tenth};
-use crate::api::analytics::Page;
+use super::period_rows::{PeriodRows, TermRow, finite, percent_of, round_to_tenth, signed_difference};
+use crate::api::analytics::SearchPage;
 
 /// Minimum number of searches for a term to have a low rate: with one or two searches the rate is chance.
-pub const FEWEST_HITS: u64 = 3;
+pub const MIN_RATED_HITS: u64 = 3;
 
 /// Parameters of the lists in a report.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Rules {
+pub struct ReportRules {
     /// Upper bound of the terms in each list.
     pub top: usize,
     /// Click-through rate in percent below which a term has a low rate.
     pub low_percent: f64,
-    /// Minimum number of searches; see [`FEWEST_HITS`].
+    /// Minimum number of searches; see [`MIN_RATED_HITS`].
     pub fewest_hits: u64,
 }
 
 /// The terms of a period, as the API sent them.
 #[derive(Debug, Clone)]
-pub struct Read {
+pub struct PeriodTerms {
     /// The requested period.
     pub period: Period,
     /// All terms that were read.
-    pub page: Page,
+    pub page: SearchPage,
 }
 
 /// A report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct SearchReport {
     /// Version of this format: 1.
     pub schema_version: u32,
     /// The project of the searches.
@@ -46,27 +46,27 @@ pub struct Report {
     /// Time of the report in UTC, to the second.
     pub made_at: String,
     /// Parameters of the lists.
-    pub rules: Rules,
+    pub rules: ReportRules,
     /// The period.
-    pub period: Totals,
+    pub period: PeriodTotals,
     /// The period before, if it was requested.
-    pub previous: Option<Totals>,
+    pub previous: Option<PeriodTotals>,
     /// Differences between the two periods.
-    pub change: Option<Change>,
+    pub change: Option<TotalsChange>,
     /// The most frequent terms.
-    pub top: Vec<Term>,
+    pub top: Vec<ReportTerm>,
     /// Terms with a low click-through rate, by searches without a click.
-    pub low_ctr: List,
+    pub low_ctr: TermList,
     /// Terms of which no result was clicked, by searches.
-    pub unclicked: List,
+    pub unclicked: TermList,
     /// Changes of terms, if there is a period before.
-    pub trends: Option<Trends>,
+    pub trends: Option<TermTrends>,
 }
 
 /// The numbers of a period.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Totals {
+pub struct PeriodTotals {
     /// First moment; none for the beginning of the records.
     pub from: Option<String>,
     /// End, exclusive; none for now.
@@ -86,7 +86,7 @@ pub struct Totals {
 /// Differences between a period and the one before.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Change {
+pub struct TotalsChange {
     /// Increase of searches; negative for a decrease.
     pub searches: Option<i64>,
     /// Increase of searches in percent of the period before.
@@ -98,7 +98,7 @@ pub struct Change {
 /// A term with its numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Term {
+pub struct ReportTerm {
     /// The term as readers typed it: any text.
     pub search_query: String,
     /// Position among all terms, by searches; 1 is the first.
@@ -114,7 +114,7 @@ pub struct Term {
     /// The page that readers clicked most.
     pub top_clicked_page: Option<String>,
     /// The term in the period before; none if it was not among the terms read for that period.
-    pub before: Option<Before>,
+    pub before: Option<PreviousNumbers>,
     /// Increase of searches since the period before (negative for a decrease); none if it is unknown.
     pub change: Option<i64>,
 }
@@ -122,7 +122,7 @@ pub struct Term {
 /// A term in the period before.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Before {
+pub struct PreviousNumbers {
     /// Position in that period.
     pub rank: usize,
     /// Number of searches in that period.
@@ -134,7 +134,7 @@ pub struct Before {
 /// The first terms of a list, and the totals of the whole list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct List {
+pub struct TermList {
     /// Number of terms in the whole list.
     pub terms: usize,
     /// Number of searches for them.
@@ -142,32 +142,32 @@ pub struct List {
     /// Their share of all searches; percent.
     pub share: Option<f64>,
     /// The first terms.
-    pub list: Vec<Term>,
+    pub list: Vec<ReportTerm>,
 }
 
 /// Changes of terms between the periods, largest first. A term that was read in one period only is new or gone if it
 /// would have been read in the other period with as many searches.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Trends {
+pub struct TermTrends {
     /// Terms with more searches than before.
-    pub risen: Vec<Term>,
+    pub risen: Vec<ReportTerm>,
     /// Terms with fewer searches than before.
-    pub fallen: Vec<Term>,
+    pub fallen: Vec<ReportTerm>,
     /// Terms without a search before.
-    pub new: Vec<Term>,
+    pub new: Vec<ReportTerm>,
     /// Terms without a search in this period.
-    pub gone: Vec<Gone>,
+    pub gone: Vec<GoneTerm>,
 }
 
 /// A term without a search in this period, and so without rank, share and rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Gone {
+pub struct GoneTerm {
     /// The term as readers typed it.
     pub search_query: String,
     /// The term in the period before.
-    pub before: Before,
+    pub before: PreviousNumbers,
 }
 
 /// Returns the factor that converts rates to percent. Some servers send percent, others a fraction of one: a rate above
@@ -176,60 +176,66 @@ pub fn percent_factor(rates: impl IntoIterator<Item = f64>) -> f64 {
     if rates.into_iter().any(|rate| rate > 1.0) { 1.0 } else { 100.0 }
 }
 
-fn trends(now: &Side<'_>, before: &Side<'_>, rules: &Rules) -> Trends {
-    let mut moved: Vec<(i64, Term)> = Vec::new();
+fn trends(now: &PeriodRows<'_>, before: &PeriodRows<'_>, rules: &ReportRules) -> TermTrends {
+    let mut moved: Vec<(i64, ReportTerm)> = Vec::new();
     let mut new = Vec::new();
     for row in &now.rows {
-        let term = now.term(row, Some(before));
+        let term = now.report_term(row, Some(before));
         match (&term.before, term.change, term.hits) {
             (Some(_), Some(change), _) => moved.push((change, term)),
-            (None, _, Some(hits)) if hits > 0 && before.would_have(hits) => new.push(term),
+            (None, _, Some(hits)) if hits > 0 && before.would_have_read(hits) => new.push(term),
             _ => {}
         }
     }
     let gone = before.rows.iter().filter(|row| now.find(&row.search.search_query).is_none());
-    let gone = gone.filter(|row| row.hits.is_some_and(|hits| hits > 0 && now.would_have(hits)));
-    let gone = gone.map(|row| Gone { search_query: row.search.search_query.clone(), before: row.before() });
+    let gone = gone.filter(|row| row.hits.is_some_and(|hits| hits > 0 && now.would_have_read(hits)));
+    let gone = gone.map(|row| GoneTerm { search_query: row.search.search_query.clone(), before: row.before() });
     let gone = gone.take(rules.top).collect();
     new.truncate(rules.top);
     // A stable sort: of equal changes, the more frequent term comes first.
-    let list = |moved: Vec<(i64, Term)>| moved.into_iter().take(rules.top).map(|(_, term)| term).collect();
+    let list = |moved: Vec<(i64, ReportTerm)>| moved.into_iter().take(rules.top).map(|(_, term)| term).collect();
     let (mut risen, mut fallen): (Vec<_>, Vec<_>) =
         moved.into_iter().filter(|(change, _)| *change != 0).partition(|(change, _)| *change > 0);
     risen.sort_by_key(|(change, _)| Reverse(*change));
     fallen.sort_by_key(|(change, _)| *change);
-    Trends { risen: list(risen), fallen: list(fallen), new, gone }
+    TermTrends { risen: list(risen), fallen: list(fallen), new, gone }
 }
 
-impl Report {
+impl SearchReport {
     /// Creates a report of the terms read.
-    pub fn new(project: &str, made_at: &str, read: &Read, before: Option<&Read>, rules: Rules) -> Report {
+    pub fn new(
+        project: &str,
+        made_at: &str,
+        read: &PeriodTerms,
+        before: Option<&PeriodTerms>,
+        rules: ReportRules,
+    ) -> SearchReport {
         let rates = [Some(read), before].into_iter().flatten().flat_map(|read| &read.page.searches);
         let factor = percent_factor(rates.filter_map(|search| finite(search.ctr.as_ref())));
-        let now = Side::new(read, factor);
-        let before = before.map(|read| Side::new(read, factor));
+        let now = PeriodRows::new(read, factor);
+        let before = before.map(|read| PeriodRows::new(read, factor));
         let previous = before.as_ref();
         let change = previous.map(|before| {
             let totals = now.totals.total_searches.zip(before.totals.total_searches);
             let rates = now.totals.click_through_rate.zip(before.totals.click_through_rate);
-            Change {
-                searches: totals.map(|(now, then)| minus(now, then)),
+            TotalsChange {
+                searches: totals.map(|(now, then)| signed_difference(now, then)),
                 percent: totals
                     .filter(|(_, then)| *then > 0)
-                    .map(|(now, then)| tenth((now as f64 - then as f64) * 100.0 / then as f64)),
-                points: rates.map(|(now, then)| tenth(now - then)),
+                    .map(|(now, then)| round_to_tenth((now as f64 - then as f64) * 100.0 / then as f64)),
+                points: rates.map(|(now, then)| round_to_tenth(now - then)),
             }
         });
-        let of = |is: &dyn Fn(&Row<'_>) -> bool| now.rows.iter().filter(|row| is(row)).collect();
-        Report {
+        let of = |is: &dyn Fn(&TermRow<'_>) -> bool| now.rows.iter().filter(|row| is(row)).collect();
+        SearchReport {
             schema_version: 1,
             project: project.to_owned(),
             made_at: made_at.to_owned(),
             rules,
             change,
-            top: now.rows.iter().take(rules.top).map(|row| now.term(row, previous)).collect(),
-            low_ctr: now.list(of(&|row| row.is_low(&rules)), previous, &rules),
-            unclicked: now.list(of(&|row| row.is_unclicked()), previous, &rules),
+            top: now.rows.iter().take(rules.top).map(|row| now.report_term(row, previous)).collect(),
+            low_ctr: now.term_list(of(&|row| row.is_low(&rules)), previous, &rules),
+            unclicked: now.term_list(of(&|row| row.is_unclicked()), previous, &rules),
             trends: previous.map(|before| trends(&now, before, &rules)),
             period: now.totals.clone(),
             previous: previous.map(|before| before.totals.clone()),
@@ -238,15 +244,15 @@ impl Report {
 
     /// Whether there was no search in either period.
     pub fn is_empty(&self) -> bool {
-        let empty = |totals: &Totals| totals.terms_read == 0 && totals.total_searches.unwrap_or(0) == 0;
+        let empty = |totals: &PeriodTotals| totals.terms_read == 0 && totals.total_searches.unwrap_or(0) == 0;
         empty(&self.period) && self.previous.as_ref().is_none_or(empty)
     }
 }
 
-impl Totals {
+impl PeriodTotals {
     /// Returns the share of all searches that the terms read have; percent.
     pub fn share_read(&self) -> Option<f64> {
-        share(self.searches_read, self.total_searches)
+        percent_of(self.searches_read, self.total_searches)
     }
 }
 
@@ -255,13 +261,13 @@ mod tests {
     use serde_json::Number;
 
     use super::*;
-    use crate::api::analytics::Search;
+    use crate::api::analytics::SearchTerm;
 
-    const RULES: Rules = Rules { top: 10, low_percent: 20.0, fewest_hits: FEWEST_HITS };
+    const RULES: ReportRules = ReportRules { top: 10, low_percent: 20.0, fewest_hits: MIN_RATED_HITS };
 
-    fn search(term: &str, hits: Option<f64>, ctr: Option<f64>, page: Option<&str>) -> Search {
+    fn search(term: &str, hits: Option<f64>, ctr: Option<f64>, page: Option<&str>) -> SearchTerm {
         let whole = |n: f64| if n.fract() == 0.0 { Number::from(n as i64) } else { Number::from_f64(n).unwrap() };
-        Search {
+        SearchTerm {
             search_query: term.to_owned(),
             hits: hits.map(whole),
             ctr: ctr.and_then(Number::from_f64),
@@ -270,16 +276,19 @@ mod tests {
         }
     }
 
-    fn read(searches: Vec<Search>, total: Option<u64>, more: bool) -> Read {
+    fn read(searches: Vec<SearchTerm>, total: Option<u64>, more: bool) -> PeriodTerms {
         let period = Period { from: Some("2026-02-01".into()), to: Some("2026-03-01".into()) };
-        Read { period, page: Page { searches, total_searches: total, next_cursor: more.then(|| "c".to_owned()) } }
+        PeriodTerms {
+            period,
+            page: SearchPage { searches, total_searches: total, next_cursor: more.then(|| "c".to_owned()) },
+        }
     }
 
-    fn report(now: &Read, before: Option<&Read>) -> Report {
-        Report::new("p", "2026-03-01T00:00:00Z", now, before, RULES)
+    fn report(now: &PeriodTerms, before: Option<&PeriodTerms>) -> SearchReport {
+        SearchReport::new("p", "2026-03-01T00:00:00Z", now, before, RULES)
     }
 
-    fn names(terms: &[Term]) -> Vec<&str> {
+    fn names(terms: &[ReportTerm]) -> Vec<&str> {
         terms.iter().map(|term| term.search_query.as_str()).collect()
     }
 

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 
-use super::wire::{Answer, whole};
+use super::responses::{ApiResponse, as_count};
 
 /// Upper bound of the terms in one page, set by the API.
-pub const LARGEST_PAGE: u64 = 100;
+pub const MAX_PAGE_TERMS: u64 = 100;
 
 /// The parameters of a request for one page.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct SearchPageRequest<'a> {
     /// First moment of the range, inclusive: ISO 8601 or YYYY-MM-DD.
     pub from: Option<&'a str>,
     /// End of the range, exclusive: ISO 8601 or YYYY-MM-DD.
@@ -27,7 +27,7 @@ pub struct Question<'a> {
 /// A search term with its numbers, in the API's field names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Search {
+pub struct SearchTerm {
     /// The term, as readers typed it.
     pub search_query: String,
     /// How often readers searched for the term.
@@ -43,9 +43,9 @@ pub struct Search {
 /// One page of search terms, or several joined.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Page {
+pub struct SearchPage {
     /// The terms by hits, descending.
-    pub searches: Vec<Search>,
+    pub searches: Vec<SearchTerm>,
     /// Number of searches in the whole range: events, not terms.
     pub total_searches: Option<u64>,
     /// Cursor of the next page; none on the last page.
@@ -53,37 +53,37 @@ pub struct Page {
 }
 
 /// Parses one page. A missing or invalid field is none; its row stays.
-pub fn page(answer: &Answer) -> Result<Page, String> {
-    let searches = answer.raw("searches").ok_or_else(|| "it has no searches".to_owned())?;
+pub fn parse_search_page(answer: &ApiResponse) -> Result<SearchPage, String> {
+    let searches = answer.raw_value("searches").ok_or_else(|| "it has no searches".to_owned())?;
     let rows: Option<Vec<Box<RawValue>>> =
         serde_json::from_str(searches.get()).map_err(|_| "its searches are no list".to_owned())?;
-    let row = |raw: &RawValue| Answer::read(raw.get().as_bytes()).as_ref().map(search);
+    let row = |raw: &RawValue| ApiResponse::parse(raw.get().as_bytes()).as_ref().map(parse_search_term);
     let rows = rows.unwrap_or_default();
-    let searches: Vec<Search> = rows.iter().filter_map(|raw| row(raw)).collect();
+    let searches: Vec<SearchTerm> = rows.iter().filter_map(|raw| row(raw)).collect();
     if searches.len() < rows.len() {
         let odd = docwharf_base::model::units::count_noun((rows.len() - searches.len()) as u64, "row");
         tracing::warn!("{odd} of the searches are not JSON objects and are left out");
     }
-    let next_cursor = match answer.get("nextCursor") {
+    let next_cursor = match answer.value("nextCursor") {
         Some(Value::String(cursor)) => Some(cursor).filter(|cursor| !cursor.is_empty()),
         Some(Value::Number(cursor)) => Some(cursor.to_string()),
         _ => None,
     };
-    Ok(Page { searches, total_searches: whole(answer.get("totalSearches")), next_cursor })
+    Ok(SearchPage { searches, total_searches: as_count(answer.value("totalSearches")), next_cursor })
 }
 
-fn search(row: &Answer) -> Search {
-    let said = |name| match row.get(name)? {
+fn parse_search_term(row: &ApiResponse) -> SearchTerm {
+    let said = |name| match row.value(name)? {
         Value::String(text) => Some(text),
         Value::Null => None,
         other => Some(other.to_string()),
     };
-    let number = |name| match row.get(name)? {
+    let number = |name| match row.value(name)? {
         Value::Number(number) => Some(number),
         Value::String(text) => serde_json::from_str(text.trim()).ok(),
         _ => None,
     };
-    Search {
+    SearchTerm {
         search_query: said("searchQuery").unwrap_or_default(),
         hits: number("hits"),
         ctr: number("ctr"),
@@ -94,67 +94,75 @@ fn search(row: &Answer) -> Search {
 
 /// The reason why reading stops although the last page has a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Endless {
+pub enum CursorError {
     /// The cursor was returned before, so reading would not end.
     Repeated,
     /// Too many pages in a row had no term.
-    Empty,
+    TooManyEmptyPages,
     /// The cursor is too long for a URL.
     TooLong,
 }
 
 /// Upper bound of a cursor's length in bytes; a longer one fits into no URL.
-const LONGEST_CURSOR: usize = 8 * 1024;
+const MAX_CURSOR_BYTES: usize = 8 * 1024;
 /// Number of pages without a term in a row after which reading stops.
-const EMPTY: u32 = 10;
+const MAX_EMPTY_PAGES: u32 = 10;
 
 /// A reader of consecutive pages, up to a number of terms or to the end.
 #[derive(Debug, Clone)]
-pub struct Reading {
-    wanted: Option<u64>,
-    page: u64,
+pub struct SearchPageReader {
+    wanted_terms: Option<u64>,
+    page_limit: u64,
     seen: HashSet<String>,
     /// All pages read so far, joined into one.
-    pub joined: Page,
+    pub joined: SearchPage,
     pages: u64,
     empty: u32,
 }
 
-impl Reading {
+impl SearchPageReader {
     /// Reads the first `terms` terms, in pages of at most 100.
-    pub fn first(terms: u64) -> Reading {
-        Reading::of(Some(terms), LARGEST_PAGE)
+    pub fn first(terms: u64) -> SearchPageReader {
+        SearchPageReader::new(Some(terms), MAX_PAGE_TERMS)
     }
 
     /// Reads all terms, `page` of them in each page.
-    pub fn all(page: u64) -> Reading {
-        Reading::of(None, page)
+    pub fn all(page: u64) -> SearchPageReader {
+        SearchPageReader::new(None, page)
     }
 
-    fn of(wanted: Option<u64>, page: u64) -> Reading {
-        Reading { wanted, page, seen: HashSet::new(), joined: Page::default(), pages: 0, empty: 0 }
+    fn new(wanted_terms: Option<u64>, page_limit: u64) -> SearchPageReader {
+        SearchPageReader {
+            wanted_terms,
+            page_limit,
+            seen: HashSet::new(),
+            joined: SearchPage::default(),
+            pages: 0,
+            empty: 0,
+        }
     }
 
     /// Begins at a cursor that an earlier run has stored.
     #[must_use]
-    pub fn from(mut self, cursor: Option<String>) -> Reading {
+    pub fn starting_at(mut self, cursor: Option<String>) -> SearchPageReader {
         self.seen.extend(cursor.clone());
         self.joined.next_cursor = cursor;
         self
     }
 
     /// Returns the limit and the cursor of the next request; none if reading is complete.
-    pub fn next(&self) -> Option<(u64, Option<&str>)> {
+    pub fn next_request(&self) -> Option<(u64, Option<&str>)> {
         let cursor = self.joined.next_cursor.as_deref();
         if self.pages > 0 && cursor.is_none() {
             return None;
         }
-        let left = self.wanted.map_or(u64::MAX, |wanted| wanted.saturating_sub(self.joined.searches.len() as u64));
-        (left > 0).then_some((left.min(self.page), cursor))
+        let left =
+            self.wanted_terms.map_or(u64::MAX, |wanted| wanted.saturating_sub(self.joined.searches.len() as u64));
+        (left > 0).then_some((left.min(self.page_limit), cursor))
     }
 
     /// Adds a page. A cursor that cannot be followed is an error; the terms read so far stay.
-    pub fn take(&mut self, page: Page) -> Result<(), Endless> {
+    pub fn add_page(&mut self, page: SearchPage) -> Result<(), CursorError> {
         self.pages += 1;
         self.empty = if page.searches.is_empty() { self.empty + 1 } else { 0 };
         self.joined.searches.extend(page.searches);
@@ -162,10 +170,10 @@ impl Reading {
         self.joined.next_cursor.clone_from(&page.next_cursor);
         match page.next_cursor {
             None => Ok(()),
-            Some(cursor) if cursor.len() > LONGEST_CURSOR => Err(Endless::TooLong),
+            Some(cursor) if cursor.len() > MAX_CURSOR_BYTES => Err(CursorError::TooLong),
             Some(cursor) => match self.seen.insert(cursor) {
-                false => Err(Endless::Repeated),
-                true if self.empty >= EMPTY => Err(Endless::Empty),
+                false => Err(CursorError::Repeated),
+                true if self.empty >= MAX_EMPTY_PAGES => Err(CursorError::TooManyEmptyPages),
                 true => Ok(()),
             },
         }
@@ -181,8 +189,8 @@ impl Reading {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Page, String> {
-        page(&Answer::read(text.as_bytes()).unwrap())
+    fn read(text: &str) -> Result<SearchPage, String> {
+        parse_search_page(&ApiResponse::parse(text.as_bytes()).unwrap())
     }
 
     #[test]
@@ -204,25 +212,25 @@ mod tests {
         }
     }
 
-    fn terms(n: u64, next: Option<&str>) -> Page {
-        let term = Search {
+    fn terms(n: u64, next: Option<&str>) -> SearchPage {
+        let term = SearchTerm {
             search_query: String::new(),
             hits: None,
             ctr: None,
             top_clicked_page: None,
             last_searched_at: None,
         };
-        Page { searches: vec![term; n as usize], total_searches: Some(9), next_cursor: next.map(str::to_owned) }
+        SearchPage { searches: vec![term; n as usize], total_searches: Some(9), next_cursor: next.map(str::to_owned) }
     }
 
     #[test]
     fn as_many_terms_as_are_wanted_in_pages_of_a_hundred() {
-        let mut reading = Reading::first(250);
+        let mut reading = SearchPageReader::first(250);
         let mut asked = Vec::new();
-        while let Some((limit, cursor)) = reading.next() {
+        while let Some((limit, cursor)) = reading.next_request() {
             asked.push((limit, cursor.map(str::to_owned)));
             let next = format!("c{}", reading.pages());
-            reading.take(terms(limit, Some(&next))).unwrap();
+            reading.add_page(terms(limit, Some(&next))).unwrap();
         }
         let cursor = |text: &str| Some(text.to_owned());
         assert_eq!(asked, [(100, None), (100, cursor("c0")), (50, cursor("c1"))]);
@@ -231,68 +239,71 @@ mod tests {
 
     #[test]
     fn all_ends_where_the_cursor_ends_also_behind_an_empty_page() {
-        let mut reading = Reading::all(7);
-        reading.take(terms(7, Some("a"))).unwrap();
-        reading.take(terms(0, Some("b"))).unwrap();
-        assert_eq!(reading.next(), Some((7, Some("b"))));
-        reading.take(terms(2, None)).unwrap();
-        assert_eq!((reading.next(), reading.joined.searches.len()), (None, 9));
+        let mut reading = SearchPageReader::all(7);
+        reading.add_page(terms(7, Some("a"))).unwrap();
+        reading.add_page(terms(0, Some("b"))).unwrap();
+        assert_eq!(reading.next_request(), Some((7, Some("b"))));
+        reading.add_page(terms(2, None)).unwrap();
+        assert_eq!((reading.next_request(), reading.joined.searches.len()), (None, 9));
     }
 
     #[test]
     fn a_repeated_cursor_is_noticed_also_the_one_it_began_with() {
-        let mut reading = Reading::all(7);
-        reading.take(terms(7, Some("a"))).unwrap();
-        reading.take(terms(7, Some("b"))).unwrap();
-        assert_eq!(reading.take(terms(7, Some("a"))), Err(Endless::Repeated));
-        assert_eq!(Reading::all(7).from(Some("a".into())).take(terms(7, Some("a"))), Err(Endless::Repeated));
+        let mut reading = SearchPageReader::all(7);
+        reading.add_page(terms(7, Some("a"))).unwrap();
+        reading.add_page(terms(7, Some("b"))).unwrap();
+        assert_eq!(reading.add_page(terms(7, Some("a"))), Err(CursorError::Repeated));
+        assert_eq!(
+            SearchPageReader::all(7).starting_at(Some("a".into())).add_page(terms(7, Some("a"))),
+            Err(CursorError::Repeated)
+        );
     }
 
     #[test]
     fn pages_without_terms_and_cursors_without_end_are_given_up() {
-        let mut reading = Reading::all(7);
+        let mut reading = SearchPageReader::all(7);
         let ended = (0..20)
-            .map(|n| reading.take(terms(0, Some(&n.to_string()))))
-            .position(|taken| taken == Err(Endless::Empty));
+            .map(|n| reading.add_page(terms(0, Some(&n.to_string()))))
+            .position(|taken| taken == Err(CursorError::TooManyEmptyPages));
         assert_eq!(ended, Some(9));
-        assert_eq!(Reading::all(7).take(terms(7, Some(&"x".repeat(9000)))), Err(Endless::TooLong));
+        assert_eq!(SearchPageReader::all(7).add_page(terms(7, Some(&"x".repeat(9000)))), Err(CursorError::TooLong));
     }
 
     #[test]
     fn only_pages_without_a_term_in_a_row_end_a_reading() {
-        let mut reading = Reading::all(7);
+        let mut reading = SearchPageReader::all(7);
         for round in 0..5 {
             for n in 0..9 {
-                assert_eq!(reading.take(terms(0, Some(&format!("{round}-{n}")))), Ok(()));
+                assert_eq!(reading.add_page(terms(0, Some(&format!("{round}-{n}")))), Ok(()));
             }
-            assert_eq!(reading.take(terms(1, Some(&format!("{round}")))), Ok(()));
+            assert_eq!(reading.add_page(terms(1, Some(&format!("{round}")))), Ok(()));
         }
         assert_eq!((reading.pages(), reading.joined.searches.len()), (50, 5));
         // The last page has no cursor, however many pages before it had no term.
         for n in 0..9 {
-            assert_eq!(reading.take(terms(0, Some(&n.to_string().repeat(2)))), Ok(()));
+            assert_eq!(reading.add_page(terms(0, Some(&n.to_string().repeat(2)))), Ok(()));
         }
-        assert_eq!((reading.take(terms(0, None)), reading.next()), (Ok(()), None));
+        assert_eq!((reading.add_page(terms(0, None)), reading.next_request()), (Ok(()), None));
     }
 
     #[test]
     fn a_reading_asks_for_what_is_left_and_keeps_what_it_has_read() {
-        let mut reading = Reading::first(3);
-        assert_eq!(reading.next(), Some((3, None)));
-        reading.take(terms(2, Some("a"))).unwrap();
-        assert_eq!(reading.next(), Some((1, Some("a"))));
-        reading.take(Page { total_searches: None, ..terms(2, Some("b")) }).unwrap();
-        assert_eq!((reading.next(), reading.joined.searches.len()), (None, 4), "more than was asked for");
+        let mut reading = SearchPageReader::first(3);
+        assert_eq!(reading.next_request(), Some((3, None)));
+        reading.add_page(terms(2, Some("a"))).unwrap();
+        assert_eq!(reading.next_request(), Some((1, Some("a"))));
+        reading.add_page(SearchPage { total_searches: None, ..terms(2, Some("b")) }).unwrap();
+        assert_eq!((reading.next_request(), reading.joined.searches.len()), (None, 4), "more than was asked for");
         assert_eq!(reading.joined.total_searches, Some(9), "a page may leave it out");
-        reading.take(Page { total_searches: Some(10), ..terms(0, None) }).unwrap();
+        reading.add_page(SearchPage { total_searches: Some(10), ..terms(0, None) }).unwrap();
         assert_eq!(reading.joined.total_searches, Some(10));
-        assert_eq!(Reading::first(0).next(), None);
-        assert_eq!(Reading::first(101).next(), Some((100, None)));
-        assert_eq!(Reading::all(7).from(Some("a".into())).next(), Some((7, Some("a"))));
-        assert_eq!(Reading::all(7).from(None).next(), Some((7, None)));
-        for (length, taken) in [(8192, Ok(())), (8193, Err(Endless::TooLong))] {
-            let mut reading = Reading::all(7);
-            assert_eq!(reading.take(terms(1, Some(&"x".repeat(length)))), taken, "{length}");
+        assert_eq!(SearchPageReader::first(0).next_request(), None);
+        assert_eq!(SearchPageReader::first(101).next_request(), Some((100, None)));
+        assert_eq!(SearchPageReader::all(7).starting_at(Some("a".into())).next_request(), Some((7, Some("a"))));
+        assert_eq!(SearchPageReader::all(7).starting_at(None).next_request(), Some((7, None)));
+        for (length, taken) in [(8192, Ok(())), (8193, Err(CursorError::TooLong))] {
+            let mut reading = SearchPageReader::all(7);
+            assert_eq!(reading.add_page(terms(1, Some(&"x".repeat(length)))), taken, "{length}");
             assert_eq!(reading.joined.searches.len(), 1);
         }
     }
@@ -311,7 +322,7 @@ mod tests {
         let number = |text: &str| Some(serde_json::from_str::<Number>(text).unwrap());
         assert_eq!((&rows[0].hits, &rows[0].ctr), (&number("3"), &number("0.25")));
         assert_eq!((rows[0].top_clicked_page.as_deref(), rows[0].last_searched_at.as_deref()), (Some("/x"), Some("7")));
-        let odd = Search {
+        let odd = SearchTerm {
             search_query: String::new(),
             hits: None,
             ctr: None,

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::wire::{Job, Status};
+use super::responses::{ExportJob, ExportStatus};
 
 /// Time without progress after which a job is reported as stalled.
-const STALL: Duration = Duration::from_mins(2);
+const STALL_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The next step after a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum ExportStep {
     /// Poll again after a pause.
     Poll,
     /// Request the link to the bundle.
@@ -19,47 +19,49 @@ pub enum Step {
 }
 
 /// Returns the next step. Only `completed` and `failed` end a job; any other status means that it is still working.
-pub fn next(job: &Job) -> Step {
-    match job.meaning() {
-        Status::Completed => Step::AskForLink,
-        Status::Failed => Step::GiveUp(job.error.clone().unwrap_or_else(|| "it gives no reason".to_owned())),
-        Status::Working(_) => Step::Poll,
+pub fn next_step(job: &ExportJob) -> ExportStep {
+    match job.status_meaning() {
+        ExportStatus::Completed => ExportStep::AskForLink,
+        ExportStatus::Failed => {
+            ExportStep::GiveUp(job.error.clone().unwrap_or_else(|| "it gives no reason".to_owned()))
+        }
+        ExportStatus::Working(_) => ExportStep::Poll,
     }
 }
 
 /// Returns the pause after this many polls: it grows by half each time, from `first` to `most`.
-pub fn pause(polls: u32, first: Duration, most: Duration) -> Duration {
+pub fn poll_pause(polls: u32, first: Duration, most: Duration) -> Duration {
     first.mul_f64(1.5f64.powi(polls.min(30).cast_signed())).min(most)
 }
 
 /// Detects a job that makes no progress.
 #[derive(Debug, Clone, Default)]
-pub struct Stall {
-    seen: Option<(Job, Duration)>,
-    told: bool,
+pub struct StallDetector {
+    seen: Option<(ExportJob, Duration)>,
+    reported: bool,
 }
 
-impl Stall {
+impl StallDetector {
     /// Records a state at `elapsed` since the first poll. Returns the time without progress when it first exceeds the
     /// limit; a job is reported once until it changes.
-    pub fn see(&mut self, job: &Job, elapsed: Duration) -> Option<Duration> {
+    pub fn observe(&mut self, job: &ExportJob, elapsed: Duration) -> Option<Duration> {
         match &self.seen {
             Some((before, since)) if before == job => {
                 let still = elapsed.saturating_sub(*since);
-                let tell = still >= STALL && !self.told;
-                self.told |= tell;
+                let tell = still >= STALL_TIMEOUT && !self.reported;
+                self.reported |= tell;
                 tell.then_some(still)
             }
             _ => {
                 self.seen = Some((job.clone(), elapsed));
-                self.told = false;
+                self.reported = false;
                 None
             }
         }
     }
 
     /// Returns how long the job has been unchanged.
-    pub fn still(&self, elapsed: Duration) -> Duration {
+    pub fn unchanged_for(&self, elapsed: Duration) -> Duration {
         self.seen.as_ref().map_or(Duration::ZERO, |(_, since)| elapsed.saturating_sub(*since))
     }
 }
@@ -68,63 +70,67 @@ impl Stall {
 mod tests {
     use super::*;
 
-    fn job(status: &str, progress: f64) -> Job {
-        Job { status: status.into(), progress: Some(progress), page_count: None, updated_at: None, error: None }
+    fn job(status: &str, progress: f64) -> ExportJob {
+        ExportJob { status: status.into(), progress: Some(progress), page_count: None, updated_at: None, error: None }
     }
 
     #[test]
     fn only_completed_and_failed_end_a_job() {
-        assert_eq!(next(&job("completed", 1.0)), Step::AskForLink);
-        assert!(matches!(next(&job("failed", 1.0)), Step::GiveUp(_)));
+        assert_eq!(next_step(&job("completed", 1.0)), ExportStep::AskForLink);
+        assert!(matches!(next_step(&job("failed", 1.0)), ExportStep::GiveUp(_)));
         for status in ["queued", "running", "COMPLETED", "done", "error", "cancelled"] {
-            assert_eq!(next(&job(status, 100.0)), Step::Poll, "{status}");
+            assert_eq!(next_step(&job(status, 100.0)), ExportStep::Poll, "{status}");
         }
     }
 
     #[test]
     fn polling_slows_down_from_one_second_to_ten() {
-        let at = |polls| pause(polls, Duration::from_secs(1), Duration::from_secs(10)).as_millis();
+        let at = |polls| poll_pause(polls, Duration::from_secs(1), Duration::from_secs(10)).as_millis();
         assert_eq!([at(0), at(1), at(2), at(50), at(u32::MAX)], [1000, 1500, 2250, 10_000, 10_000]);
     }
 
     #[test]
     fn a_job_that_does_not_move_is_told_of_once_until_it_moves() {
         let minutes = |n| Duration::from_mins(n);
-        let mut stall = Stall::default();
-        assert_eq!(stall.see(&job("running", 5.0), minutes(0)), None);
-        assert_eq!(stall.see(&job("running", 5.0), minutes(1)), None);
-        assert_eq!(stall.see(&job("running", 5.0), minutes(2)), Some(minutes(2)));
-        assert_eq!(stall.see(&job("running", 5.0), minutes(3)), None);
-        assert_eq!(stall.see(&job("running", 6.0), minutes(4)), None);
-        assert_eq!(stall.still(minutes(9)), minutes(5));
-        assert_eq!(stall.see(&job("running", 6.0), minutes(6)), Some(minutes(2)));
+        let mut stall = StallDetector::default();
+        assert_eq!(stall.observe(&job("running", 5.0), minutes(0)), None);
+        assert_eq!(stall.observe(&job("running", 5.0), minutes(1)), None);
+        assert_eq!(stall.observe(&job("running", 5.0), minutes(2)), Some(minutes(2)));
+        assert_eq!(stall.observe(&job("running", 5.0), minutes(3)), None);
+        assert_eq!(stall.observe(&job("running", 6.0), minutes(4)), None);
+        assert_eq!(stall.unchanged_for(minutes(9)), minutes(5));
+        assert_eq!(stall.observe(&job("running", 6.0), minutes(6)), Some(minutes(2)));
     }
 
     #[test]
     fn a_failed_job_is_given_up_for_its_own_reason_if_it_has_one() {
-        let failed = |error: Option<&str>| next(&Job { error: error.map(str::to_owned), ..job("failed", 1.0) });
-        assert_eq!(failed(Some("no pages")), Step::GiveUp("no pages".to_owned()));
-        assert_eq!(failed(None), Step::GiveUp("it gives no reason".to_owned()));
+        let failed =
+            |error: Option<&str>| next_step(&ExportJob { error: error.map(str::to_owned), ..job("failed", 1.0) });
+        assert_eq!(failed(Some("no pages")), ExportStep::GiveUp("no pages".to_owned()));
+        assert_eq!(failed(None), ExportStep::GiveUp("it gives no reason".to_owned()));
     }
 
     #[test]
     fn whatever_changes_in_a_job_is_movement() {
         let seconds = Duration::from_secs;
-        let still = Job { page_count: Some(1), updated_at: Some("1".to_owned()), ..job("running", 5.0) };
+        let still = ExportJob { page_count: Some(1), updated_at: Some("1".to_owned()), ..job("running", 5.0) };
         for moved in [
-            Job { status: "packing".to_owned(), ..still.clone() },
-            Job { progress: None, ..still.clone() },
-            Job { page_count: Some(2), ..still.clone() },
-            Job { updated_at: Some("2".to_owned()), ..still.clone() },
+            ExportJob { status: "packing".to_owned(), ..still.clone() },
+            ExportJob { progress: None, ..still.clone() },
+            ExportJob { page_count: Some(2), ..still.clone() },
+            ExportJob { updated_at: Some("2".to_owned()), ..still.clone() },
         ] {
-            let mut stall = Stall::default();
-            assert_eq!(stall.still(seconds(9)), Duration::ZERO);
-            assert_eq!((stall.see(&still, seconds(7)), stall.see(&still, seconds(126))), (None, None));
-            assert_eq!(stall.see(&moved, seconds(127)), None, "{moved:?}");
-            assert_eq!(stall.still(seconds(128)), seconds(1));
-            assert_eq!((stall.see(&moved, seconds(247)), stall.see(&moved, seconds(248))), (Some(seconds(120)), None));
+            let mut stall = StallDetector::default();
+            assert_eq!(stall.unchanged_for(seconds(9)), Duration::ZERO);
+            assert_eq!((stall.observe(&still, seconds(7)), stall.observe(&still, seconds(126))), (None, None));
+            assert_eq!(stall.observe(&moved, seconds(127)), None, "{moved:?}");
+            assert_eq!(stall.unchanged_for(seconds(128)), seconds(1));
+            assert_eq!(
+                (stall.observe(&moved, seconds(247)), stall.observe(&moved, seconds(248))),
+                (Some(seconds(120)), None)
+            );
         }
-        let at = |first, most| pause(3, seconds(first), seconds(most)).as_millis();
+        let at = |first, most| poll_pause(3, seconds(first), seconds(most)).as_millis();
         assert_eq!((at(2, 10), at(2, 5), at(20, 10)), (6750, 5000, 10_000));
     }
 }

@@ -6,10 +6,10 @@
 //! call. Retries are left to the caller (`docwharf_base::net::retry`).
 
 pub mod analytics;
-pub mod ask;
+pub mod calls;
 pub mod export;
 pub mod preview;
-pub mod wire;
+pub mod responses;
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -20,31 +20,31 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use docwharf_base::chain::OneLine;
+use docwharf_base::error_chain::OneLine;
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::secret::{SafeUrl, Scrubber, Secret};
-use docwharf_base::net::trouble::{Cause, Trouble};
 
-use analytics::{Page, Question};
-use preview::{Deployment, Preview};
-use wire::{Answer, Job, Link};
+use analytics::{SearchPage, SearchPageRequest};
+use preview::{PreviewDeployment, StartedPreview};
+use responses::{ApiResponse, ExportJob, PresignedLink};
 
 /// Upper bound of a response body in bytes; the API's responses are small.
-const LARGEST: usize = 1024 * 1024;
+const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
 /// Upper bound of the state of a deployment in bytes, which contains the log of a build.
-const LARGEST_LOG: usize = 16 * 1024 * 1024;
+const MAX_DEPLOYMENT_BYTES: usize = 16 * 1024 * 1024;
 /// Upper bounds for the body of an error response: bytes read, and time spent on reading.
-const ERROR_PAGE: usize = 64 * 1024;
-const ERROR_PATIENCE: Duration = Duration::from_secs(5);
+const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The response to a request that changes nothing; see [`Api::greet`].
+/// The response to a request that changes nothing; see [`Api::check_access`].
 #[derive(Debug)]
-pub struct Greeting {
+pub struct AccessCheck {
     /// Status code of the response.
     pub status: u16,
     /// Whether the body is a JSON object, as all responses of the API are.
-    pub is_api: bool,
+    pub is_json_object: bool,
     /// Status and body in one line, without secrets.
-    pub said: String,
+    pub summary: String,
     /// Header fields of the response.
     pub headers: HeaderMap,
     /// The server's certificate in DER, if the connection used TLS.
@@ -53,7 +53,7 @@ pub struct Greeting {
 
 /// Client of the API at one base URL, with its key.
 #[derive(Debug, Clone)]
-pub struct Api {
+pub struct ApiClient {
     http: reqwest::Client,
     /// Base URL; a trailing slash is ignored.
     base: SafeUrl,
@@ -63,13 +63,13 @@ pub struct Api {
     scrubber: Scrubber,
 }
 
-impl Api {
+impl ApiClient {
     /// Creates a client of the API at `base`; `call` is the timeout of each call as a whole.
-    pub fn new(http: reqwest::Client, base: SafeUrl, key: Secret, call: Duration, redirects: usize) -> Api {
+    pub fn new(http: reqwest::Client, base: SafeUrl, key: Secret, call: Duration, redirects: usize) -> ApiClient {
         let mut scrubber = Scrubber::default();
         scrubber.hide(&key);
         scrubber.hide_url(&base);
-        Api { http, base, key, call, redirects, scrubber }
+        ApiClient { http, base, key, call, redirects, scrubber }
     }
 
     /// Hides the key and the secrets of the base URL in texts of this API.
@@ -78,38 +78,43 @@ impl Api {
     }
 
     /// Starts an export of `domain` (POST /static-export/jobs); returns the job's id.
-    pub async fn start(&self, domain: &str, version: Option<&str>) -> Result<String, Trouble> {
+    pub async fn start_export(&self, domain: &str, version: Option<&str>) -> Result<String, RequestError> {
         let mut body = json!({ "domain": domain });
         if let Some(version) = version {
             body["version"] = json!(version);
         }
         let (status, answer, bytes) = self.call(Method::POST, &["static-export", "jobs"], &[], Some(&body)).await?;
-        wire::job_id(&answer).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+        responses::parse_job_id(&answer).map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.scrubber))
     }
 
     /// Polls an export job (GET /static-export/jobs/{jobId}).
-    pub async fn job(&self, id: &str) -> Result<Job, Trouble> {
+    pub async fn poll_export(&self, id: &str) -> Result<ExportJob, RequestError> {
         let (status, answer, bytes) = self.call(Method::GET, &["static-export", "jobs", id], &[], None).await?;
-        wire::job(&answer, &self.scrubber).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+        responses::parse_job(&answer, &self.scrubber)
+            .map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.scrubber))
     }
 
     /// Starts a preview of `branch`, or deploys an existing one again (POST /project/preview/{projectId}).
-    pub async fn preview(&self, project: &str, branch: &str) -> Result<Preview, Trouble> {
+    pub async fn start_preview(&self, project: &str, branch: &str) -> Result<StartedPreview, RequestError> {
         let body = json!({ "branch": branch });
         let (_, answer, _) = self.call(Method::POST, &["project", "preview", project], &[], Some(&body)).await?;
         // The preview has been started, whatever the response leaves out: a repetition would start another one.
-        Ok(preview::started(&answer))
+        Ok(preview::parse_started_preview(&answer))
     }
 
     /// Polls the deployment of a preview (GET `api.statusPath`).
-    pub async fn deployment(&self, path: &[&str]) -> Result<Deployment, Trouble> {
-        let (status, answer, bytes) = self.call_for(Method::GET, path, &[], None, LARGEST_LOG).await?;
-        let deployment = preview::deployment(&answer, &self.scrubber);
-        deployment.map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+    pub async fn poll_deployment(&self, path: &[&str]) -> Result<PreviewDeployment, RequestError> {
+        let (status, answer, bytes) = self.call_with_limit(Method::GET, path, &[], None, MAX_DEPLOYMENT_BYTES).await?;
+        let deployment = preview::parse_deployment(&answer, &self.scrubber);
+        deployment.map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.scrubber))
     }
 
     /// Requests one page of search analytics (GET /analytics/{projectId}/searches).
-    pub async fn searches(&self, project: &str, question: &Question<'_>) -> Result<Page, Trouble> {
+    pub async fn search_page(
+        &self,
+        project: &str,
+        question: &SearchPageRequest<'_>,
+    ) -> Result<SearchPage, RequestError> {
         let limit = question.limit.to_string();
         let given = [
             ("dateFrom", question.from),
@@ -119,46 +124,61 @@ impl Api {
         ];
         let query: Vec<(&str, &str)> = given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         let (status, answer, bytes) = self.call(Method::GET, &["analytics", project, "searches"], &query, None).await?;
-        analytics::page(&answer).map_err(|why| Trouble::unreadable(status, &why, &bytes, &self.scrubber))
+        analytics::parse_search_page(&answer)
+            .map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.scrubber))
     }
 
     /// Requests a job that does not exist, to learn whether the API answers and accepts the key. It starts nothing.
-    pub async fn greet(&self) -> Result<Greeting, Trouble> {
+    pub async fn check_access(&self) -> Result<AccessCheck, RequestError> {
         let url = format!("{}/static-export/jobs/docwharf-doctor", self.base.expose().as_str().trim_end_matches('/'));
-        let url = SafeUrl::parse(&url).map_err(|why| Trouble::new(Cause::Unreadable, why))?;
-        let late = |_| Err(Trouble::new(Cause::Lost, format!("no answer within {}", docwharf_base::net::seconds(self.call))));
-        tokio::time::timeout(self.call, self.greeting(&url)).await.unwrap_or_else(late)
+        let url = SafeUrl::parse(&url).map_err(|why| RequestError::new(RequestErrorCause::Unreadable, why))?;
+        let late = |_| {
+            Err(RequestError::new(
+                RequestErrorCause::NoResponse,
+                format!("no answer within {}", docwharf_base::net::format_seconds(self.call)),
+            ))
+        };
+        tokio::time::timeout(self.call, self.send_access_check(&url)).await.unwrap_or_else(late)
     }
 
-    async fn greeting(&self, url: &SafeUrl) -> Result<Greeting, Trouble> {
+    async fn send_access_check(&self, url: &SafeUrl) -> Result<AccessCheck, RequestError> {
         let request = self.http.get(url.expose().clone()).header(ACCEPT, "application/json");
-        let request = request.header(AUTHORIZATION, self.bearer()?);
-        let mut response = request.send().await.map_err(|error| Trouble::from_client(error, url))?;
+        let request = request.header(AUTHORIZATION, self.authorization_value()?);
+        let mut response = request.send().await.map_err(|error| RequestError::from_client(error, url))?;
         let status = response.status().as_u16();
         let headers = response.headers().clone();
         let tls = response.extensions().get::<reqwest::tls::TlsInfo>();
         let certificate = tls.and_then(|tls| tls.peer_certificate()).map(<[u8]>::to_vec);
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, url))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| RequestError::from_client(error, url))? {
             body.extend_from_slice(&chunk);
-            if body.len() > ERROR_PAGE {
+            if body.len() > MAX_ERROR_BODY_BYTES {
                 break;
             }
         }
-        let said = Trouble::from_answer(status, &headers, &body, &self.scrubber).to_string();
-        Ok(Greeting { status, is_api: Answer::read(&body).is_some(), said, headers, certificate })
+        let said = RequestError::from_answer(status, &headers, &body, &self.scrubber).to_string();
+        Ok(AccessCheck {
+            status,
+            is_json_object: ApiResponse::parse(&body).is_some(),
+            summary: said,
+            headers,
+            certificate,
+        })
     }
 
     /// Requests a fresh link to a bundle (POST /static-export/jobs/{jobId}/bundle, without a body).
-    pub async fn link(&self, id: &str) -> Result<Link, Trouble> {
+    pub async fn request_link(&self, id: &str) -> Result<PresignedLink, RequestError> {
         let path = ["static-export", "jobs", id, "bundle"];
         // The body may contain the link itself, so it is never quoted in an error.
         let (status, answer, _) =
             self.call(Method::POST, &path, &[], None).await.map_err(|trouble| match trouble.cause {
-                Cause::Unreadable => Trouble::new(Cause::Unreadable, "the answer is no JSON object that can be read"),
+                RequestErrorCause::Unreadable => {
+                    RequestError::new(RequestErrorCause::Unreadable, "the answer is no JSON object that can be read")
+                }
                 _ => trouble,
             })?;
-        wire::link(&answer).map_err(|why| Trouble::new(Cause::Unreadable, format!("{status}, but {why}")))
+        responses::parse_link(&answer)
+            .map_err(|why| RequestError::new(RequestErrorCause::Unreadable, format!("{status}, but {why}")))
     }
 
     /// Makes one call within its timeout. Any 2xx with a JSON object counts (`docs/design/agent.md`, rule 1).
@@ -168,47 +188,50 @@ impl Api {
         path: &[&str],
         query: &[(&str, &str)],
         body: Option<&Value>,
-    ) -> Result<(u16, Answer, Vec<u8>), Trouble> {
-        self.call_for(method, path, query, body, LARGEST).await
+    ) -> Result<(u16, ApiResponse, Vec<u8>), RequestError> {
+        self.call_with_limit(method, path, query, body, MAX_RESPONSE_BYTES).await
     }
 
     /// Makes one call like [`Api::call`], with a response body of at most `largest` bytes.
-    async fn call_for(
+    async fn call_with_limit(
         &self,
         method: Method,
         path: &[&str],
         query: &[(&str, &str)],
         body: Option<&Value>,
         largest: usize,
-    ) -> Result<(u16, Answer, Vec<u8>), Trouble> {
+    ) -> Result<(u16, ApiResponse, Vec<u8>), RequestError> {
         let mut url = self.base.expose().as_str().trim_end_matches('/').to_owned();
         for segment in path {
             if matches!(*segment, "." | "..") {
                 // A URL parser would remove the segment, encoded or not.
-                return Err(Trouble::new(
-                    Cause::Unreadable,
+                return Err(RequestError::new(
+                    RequestErrorCause::Unreadable,
                     format!("the id {segment:?} cannot be part of an address"),
                 ));
             }
             url.push('/');
-            url.extend(utf8_percent_encode(segment, RESERVED));
+            url.extend(utf8_percent_encode(segment, ESCAPED_CHARACTERS));
         }
         for (i, (name, value)) in query.iter().enumerate() {
             let between = if i == 0 { '?' } else { '&' };
-            let _ = write!(url, "{between}{name}={}", utf8_percent_encode(value, RESERVED));
+            let _ = write!(url, "{between}{name}={}", utf8_percent_encode(value, ESCAPED_CHARACTERS));
         }
-        let url = SafeUrl::parse(&url).map_err(|why| Trouble::new(Cause::Unreadable, why))?;
+        let url = SafeUrl::parse(&url).map_err(|why| RequestError::new(RequestErrorCause::Unreadable, why))?;
         let shown = format!("{method} /{}", path.join("/"));
         let began = std::time::Instant::now();
-        let result = tokio::time::timeout(self.call, self.exchange(method, url, body, largest)).await;
+        let result = tokio::time::timeout(self.call, self.send_following_redirects(method, url, body, largest)).await;
         let result = result.unwrap_or_else(|_| {
-            Err(Trouble::new(Cause::Lost, format!("no answer within {}", docwharf_base::net::seconds(self.call))))
+            Err(RequestError::new(
+                RequestErrorCause::NoResponse,
+                format!("no answer within {}", docwharf_base::net::format_seconds(self.call)),
+            ))
         });
         let (shown, took) = (OneLine(&shown), began.elapsed().as_millis());
         match &result {
             Ok((status, ..)) => tracing::debug!("{shown}: {status} in {took} ms"),
             // An unreadable response may contain a link.
-            Err(trouble) if trouble.cause == Cause::Unreadable => {
+            Err(trouble) if trouble.cause == RequestErrorCause::Unreadable => {
                 tracing::debug!("{shown}: unreadable after {took} ms");
             }
             Err(trouble) => tracing::debug!("{shown}: {} after {took} ms", OneLine(&trouble.to_string())),
@@ -216,119 +239,131 @@ impl Api {
         result
     }
 
-    async fn exchange(
+    async fn send_following_redirects(
         &self,
         method: Method,
         mut url: SafeUrl,
         body: Option<&Value>,
         largest: usize,
-    ) -> Result<(u16, Answer, Vec<u8>), Trouble> {
+    ) -> Result<(u16, ApiResponse, Vec<u8>), RequestError> {
         for _ in 0..=self.redirects {
             let mut request = self
                 .http
                 .request(method.clone(), url.expose().clone())
                 .header(ACCEPT, "application/json")
-                .header(AUTHORIZATION, self.bearer()?);
+                .header(AUTHORIZATION, self.authorization_value()?);
             if let Some(body) = body {
                 request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
             }
-            let mut response = request.send().await.map_err(|error| Trouble::from_client(error, &url))?;
+            let mut response = request.send().await.map_err(|error| RequestError::from_client(error, &url))?;
             let status = response.status().as_u16();
             if matches!(status, 301 | 302 | 303 | 307 | 308) {
-                url = self.follow(&method, status, &url, response.headers())?;
+                url = self.redirect_target(&method, status, &url, response.headers())?;
                 continue;
             }
             if !(200..300).contains(&status) {
-                return Err(refusal(response, &url, &self.scrubber).await);
+                return Err(read_error_response(response, &url, &self.scrubber).await);
             }
             let mut bytes = Vec::new();
-            while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, &url))? {
+            while let Some(chunk) = response.chunk().await.map_err(|error| RequestError::from_client(error, &url))? {
                 if bytes.len() + chunk.len() > largest {
                     let most = largest >> 20;
-                    return Err(Trouble::new(
-                        Cause::Unreadable,
+                    return Err(RequestError::new(
+                        RequestErrorCause::Unreadable,
                         format!("{status}, but the answer is over {most} MiB"),
                     ));
                 }
                 bytes.extend_from_slice(&chunk);
             }
-            return match Answer::read(&bytes) {
+            return match ApiResponse::parse(&bytes) {
                 Some(answer) => Ok((status, answer, bytes)),
-                None => Err(Trouble::unreadable(status, "the answer is no JSON object", &bytes, &self.scrubber)),
+                None => Err(RequestError::unreadable(status, "the answer is no JSON object", &bytes, &self.scrubber)),
             };
         }
-        Err(Trouble::new(Cause::Redirected, format!("the API redirects more than {} times", self.redirects)))
+        Err(RequestError::new(
+            RequestErrorCause::RefusedRedirect,
+            format!("the API redirects more than {} times", self.redirects),
+        ))
     }
 
     /// Returns the target of a redirect, if the key may be sent there: the API's own scheme, host and port.
-    fn follow(&self, method: &Method, status: u16, from: &SafeUrl, headers: &HeaderMap) -> Result<SafeUrl, Trouble> {
-        let refused = |what: String| Trouble::new(Cause::Redirected, format!("{status}: {what}"));
+    fn redirect_target(
+        &self,
+        method: &Method,
+        status: u16,
+        from: &SafeUrl,
+        headers: &HeaderMap,
+    ) -> Result<SafeUrl, RequestError> {
+        let refused = |what: String| RequestError::new(RequestErrorCause::RefusedRedirect, format!("{status}: {what}"));
         let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
         let location = location.ok_or_else(|| refused("a redirect without a usable Location".to_owned()))?;
         let to = from.join(location).map_err(|why| refused(format!("a redirect whose target is unusable: {why}")))?;
         if !to.same_origin(&self.base) {
-            let to = to.name();
+            let to = to.without_secrets();
             return Err(refused(format!(
                 "the API redirects to {to}, where the key must not go; if that is right, correct api.baseUrl"
             )));
         }
         // They would be sent next to the key, in a second Authorization field (RFC 9110, 4.2.4 and 11.6.2).
         if !to.expose().username().is_empty() || to.expose().password().is_some() {
-            let to = to.name();
+            let to = to.without_secrets();
             return Err(refused(format!(
                 "the API redirects to {to} with a user name or a password; only the key may authenticate the request"
             )));
         }
         if *method == Method::POST && matches!(status, 301..=303) {
-            return Err(refused(format!("the API redirects a POST to {}; correct api.baseUrl", to.name())));
+            return Err(refused(format!("the API redirects a POST to {}; correct api.baseUrl", to.without_secrets())));
         }
         Ok(to)
     }
 
-    fn bearer(&self) -> Result<HeaderValue, Trouble> {
+    fn authorization_value(&self) -> Result<HeaderValue, RequestError> {
         let text = Zeroizing::new(format!("Bearer {}", self.key.expose()));
         let mut value = HeaderValue::from_str(&text)
-            .map_err(|_| Trouble::new(Cause::Unreadable, "the API key cannot be sent in a header"))?;
+            .map_err(|_| RequestError::new(RequestErrorCause::Unreadable, "the API key cannot be sent in a header"))?;
         value.set_sensitive(true);
         Ok(value)
     }
 }
 
-/// Converts an error response. The status decides; as much of the body is quoted as arrives within [`ERROR_PATIENCE`].
-async fn refusal(mut response: reqwest::Response, url: &SafeUrl, scrubber: &Scrubber) -> Trouble {
+/// Converts an error response. The status decides; as much of the body is quoted as arrives within [`ERROR_BODY_TIMEOUT`].
+async fn read_error_response(mut response: reqwest::Response, url: &SafeUrl, scrubber: &Scrubber) -> RequestError {
     let status = response.status().as_u16();
     let headers = response.headers().clone();
     let mut body = Vec::new();
     let read = async {
-        while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, url))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| RequestError::from_client(error, url))? {
             body.extend_from_slice(&chunk);
-            if body.len() > ERROR_PAGE {
+            if body.len() > MAX_ERROR_BODY_BYTES {
                 break;
             }
         }
-        Ok::<(), Trouble>(())
+        Ok::<(), RequestError>(())
     };
-    match tokio::time::timeout(ERROR_PATIENCE, read).await {
+    match tokio::time::timeout(ERROR_BODY_TIMEOUT, read).await {
         // Only a complete response means that the server has started nothing.
-        Ok(Err(cut)) if status >= 500 => Trouble::new(Cause::Lost, format!("{status}, and {cut}")),
-        _ => Trouble::from_answer(status, &headers, &body, scrubber),
+        Ok(Err(cut)) if status >= 500 => {
+            RequestError::new(RequestErrorCause::NoResponse, format!("{status}, and {cut}"))
+        }
+        _ => RequestError::from_answer(status, &headers, &body, scrubber),
     }
 }
 
 /// All characters but the unreserved ones of RFC 3986 section 2.3.
-const RESERVED: &percent_encoding::AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const ESCAPED_CHARACTERS: &percent_encoding::AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 #[cfg(test)]
 mod tests {
-    use docwharf_base::net::Network;
-    use docwharf_base::net::client::client;
+    use docwharf_base::net::NetworkSettings;
+    use docwharf_base::net::client::build_client;
 
     use super::*;
 
-    fn api(key: &str) -> Api {
+    fn api(key: &str) -> ApiClient {
         let base = SafeUrl::parse("https://api.example/v1/").unwrap();
-        let http = client(&Network::default()).unwrap();
-        Api::new(http, base, Secret::new(key.to_owned()), Duration::from_secs(30), 10)
+        let http = build_client(&NetworkSettings::default()).unwrap();
+        ApiClient::new(http, base, Secret::new(key.to_owned()), Duration::from_secs(30), 10)
     }
 
     #[test]
@@ -338,10 +373,10 @@ mod tests {
         let leads = |method: &Method, status, location: Option<&str>| {
             let headers: HeaderMap =
                 location.map(|location| (LOCATION, HeaderValue::from_str(location).unwrap())).into_iter().collect();
-            let to = api.follow(method, status, &from, &headers);
+            let to = api.redirect_target(method, status, &from, &headers);
             to.map(|url| url.expose().to_string()).map_err(|trouble| trouble.cause)
         };
-        let refused = Err(Cause::Redirected);
+        let refused = Err(RequestErrorCause::RefusedRedirect);
         for (location, to) in [
             ("/v2/jobs?x=1", "https://api.example/v2/jobs?x=1"),
             ("queue", "https://api.example/v1/static-export/queue"),
@@ -376,12 +411,16 @@ mod tests {
     #[test]
     fn the_key_is_sent_as_it_is_and_shown_nowhere() {
         let api = api("dwk_0123456789");
-        let bearer = api.bearer().unwrap();
+        let bearer = api.authorization_value().unwrap();
         assert_eq!((bearer.to_str().unwrap(), bearer.is_sensitive()), ("Bearer dwk_0123456789", true));
         assert_eq!(api.scrubber().scrub("dwk_0123456789"), "***");
         assert!(!format!("{api:?}").contains("dwk_"), "{api:?}");
         for key in ["a\nb", "a\0b", "a\u{7f}b"] {
-            assert_eq!(self::api(key).bearer().unwrap_err().cause, Cause::Unreadable, "{key:?}");
+            assert_eq!(
+                self::api(key).authorization_value().unwrap_err().cause,
+                RequestErrorCause::Unreadable,
+                "{key:?}"
+            );
         }
     }
 }

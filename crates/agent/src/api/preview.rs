@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use docwharf_base::secret::Scrubber;
 
-use super::wire::{Answer, hint, text, whole};
+use super::responses::{ApiResponse, as_count, optional_text, required_text};
 
 /// The response to starting a preview.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Preview {
+pub struct StartedPreview {
     /// The id for requests of the deployment's state.
     pub status_id: Option<String>,
     /// URL of the preview, which may not be deployed yet.
@@ -21,32 +21,33 @@ pub struct Preview {
 }
 
 /// Upper bound of the length of a preview's URL in bytes; a longer one is ignored.
-const LONGEST_URL: usize = 8 * 1024;
+const MAX_URL_BYTES: usize = 8 * 1024;
 
 /// Parses the response to starting a preview. The URL is normalized as a browser does, so that it is safe to print.
-pub fn started(answer: &Answer) -> Preview {
-    let said = match answer.get("previewUrl") {
+pub fn parse_started_preview(answer: &ApiResponse) -> StartedPreview {
+    let said = match answer.value("previewUrl") {
         Some(Value::String(text)) => url::Url::parse(&text).ok(),
         _ => None,
     };
-    let preview_url = said.filter(|url| matches!(url.scheme(), "http" | "https") && url.as_str().len() <= LONGEST_URL);
-    let status_id = match answer.get("statusId") {
-        Some(Value::String(id)) => Some(id).filter(|id| is_id(id)),
+    let preview_url =
+        said.filter(|url| matches!(url.scheme(), "http" | "https") && url.as_str().len() <= MAX_URL_BYTES);
+    let status_id = match answer.value("statusId") {
+        Some(Value::String(id)) => Some(id).filter(|id| is_path_segment(id)),
         Some(Value::Number(id)) => Some(id.to_string()),
         _ => None,
     };
-    Preview { status_id, preview_url: preview_url.map(String::from) }
+    StartedPreview { status_id, preview_url: preview_url.map(String::from) }
 }
 
 /// Whether the text can be a segment of a path.
-pub fn is_id(text: &str) -> bool {
+pub fn is_path_segment(text: &str) -> bool {
     !matches!(text, "" | "." | "..")
 }
 
 /// The state of a preview's deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Deployment {
+pub struct PreviewDeployment {
     /// The status, as the server names it.
     pub status: String,
     /// Summary of the result.
@@ -58,13 +59,13 @@ pub struct Deployment {
     /// Time of the end, as the server formats it.
     pub ended_at: Option<String>,
     /// The deployed commit.
-    pub commit: Option<Commit>,
+    pub commit: Option<PreviewCommit>,
 }
 
 /// A deployed commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Commit {
+pub struct PreviewCommit {
     /// Hash of the commit.
     pub sha: Option<String>,
     /// Branch of the commit.
@@ -73,12 +74,12 @@ pub struct Commit {
     /// Message of the commit.
     pub message: Option<String>,
     /// How many files the commit changes.
-    pub files_changed: FilesChanged,
+    pub files_changed: ChangedFileCounts,
 }
 
 /// How many files a commit changes, as far as the server reports it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct FilesChanged {
+pub struct ChangedFileCounts {
     /// Number of added files.
     pub added: Option<u64>,
     /// Number of modified files.
@@ -89,7 +90,7 @@ pub struct FilesChanged {
 
 /// The next step after a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum DeploymentStep {
     /// Poll again after a pause.
     Poll,
     /// The preview is deployed.
@@ -98,14 +99,14 @@ pub enum Step {
     GiveUp,
 }
 
-impl Deployment {
+impl PreviewDeployment {
     /// Returns the next step. Only `success` and `failure` end a deployment; any other status means that it is still
     /// working.
-    pub fn step(&self) -> Step {
+    pub fn next_step(&self) -> DeploymentStep {
         match self.status.as_str() {
-            "success" => Step::Ready,
-            "failure" => Step::GiveUp,
-            _ => Step::Poll,
+            "success" => DeploymentStep::Ready,
+            "failure" => DeploymentStep::GiveUp,
+            _ => DeploymentStep::Poll,
         }
     }
 
@@ -119,23 +120,29 @@ impl Deployment {
 }
 
 /// Parses the state of a deployment; secrets are hidden in it.
-pub fn deployment(answer: &Answer, scrubber: &Scrubber) -> Result<Deployment, String> {
-    let said = |name| hint(answer, name).filter(|text| !text.is_empty()).map(|text| scrubber.scrub(&text));
-    Ok(Deployment {
-        status: text(answer, "status")?,
+pub fn parse_deployment(answer: &ApiResponse, scrubber: &Scrubber) -> Result<PreviewDeployment, String> {
+    let said = |name| optional_text(answer, name).filter(|text| !text.is_empty()).map(|text| scrubber.scrub(&text));
+    Ok(PreviewDeployment {
+        status: required_text(answer, "status")?,
         summary: said("summary"),
-        logs: lines(answer.get("logs")).iter().map(|line| scrubber.scrub(line)).collect(),
+        logs: split_log_lines(answer.value("logs")).iter().map(|line| scrubber.scrub(line)).collect(),
         created_at: said("createdAt"),
         ended_at: said("endedAt"),
-        commit: answer.raw("commit").and_then(|raw| Answer::read(raw.get().as_bytes())).map(|commit| {
-            let said = |name| hint(&commit, name).filter(|text| !text.is_empty()).map(|text| scrubber.scrub(&text));
-            Commit { sha: said("sha"), branch: said("ref"), message: said("message"), files_changed: changed(&commit) }
+        commit: answer.raw_value("commit").and_then(|raw| ApiResponse::parse(raw.get().as_bytes())).map(|commit| {
+            let said =
+                |name| optional_text(&commit, name).filter(|text| !text.is_empty()).map(|text| scrubber.scrub(&text));
+            PreviewCommit {
+                sha: said("sha"),
+                branch: said("ref"),
+                message: said("message"),
+                files_changed: count_changed_files(&commit),
+            }
         }),
     })
 }
 
 /// Splits logs into lines: the server sends a list of texts, or one text of several lines.
-fn lines(logs: Option<Value>) -> Vec<String> {
+fn split_log_lines(logs: Option<Value>) -> Vec<String> {
     let of = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     match logs {
         Some(Value::String(text)) => of(&text),
@@ -151,15 +158,15 @@ fn lines(logs: Option<Value>) -> Vec<String> {
 }
 
 /// Counts changed files: the server sends lists of names, or numbers.
-fn changed(commit: &Answer) -> FilesChanged {
-    let Some(files) = commit.raw("filesChanged").and_then(|raw| Answer::read(raw.get().as_bytes())) else {
-        return FilesChanged::default();
+fn count_changed_files(commit: &ApiResponse) -> ChangedFileCounts {
+    let Some(files) = commit.raw_value("filesChanged").and_then(|raw| ApiResponse::parse(raw.get().as_bytes())) else {
+        return ChangedFileCounts::default();
     };
-    let of = |name| match files.get(name) {
+    let of = |name| match files.value(name) {
         Some(Value::Array(list)) => Some(list.len() as u64),
-        other => whole(other),
+        other => as_count(other),
     };
-    FilesChanged { added: of("added"), modified: of("modified"), removed: of("removed") }
+    ChangedFileCounts { added: of("added"), modified: of("modified"), removed: of("removed") }
 }
 
 /// Path of a deployment's state below `api.baseUrl`. One of its segments is replaced by the status id.
@@ -167,27 +174,30 @@ fn changed(commit: &Answer) -> FilesChanged {
 pub struct StatusPath(Vec<String>);
 
 /// Placeholder of the status id.
-const ID: &str = "{statusId}";
+const STATUS_ID_PLACEHOLDER: &str = "{statusId}";
 /// Placeholder of the project.
-const PROJECT: &str = "{projectId}";
+const PROJECT_ID_PLACEHOLDER: &str = "{projectId}";
 
 impl Default for StatusPath {
     fn default() -> StatusPath {
-        StatusPath(["project", "update-status", ID].map(str::to_owned).into())
+        StatusPath(["project", "update-status", STATUS_ID_PLACEHOLDER].map(str::to_owned).into())
     }
 }
 
 impl StatusPath {
     /// Parses a path like `/project/update-status/{statusId}`; the error describes the mistake.
     pub fn parse(text: &str) -> Result<StatusPath, String> {
-        let wrong = |why: &str| format!("{text:?} {why}: write it like /project/update-status/{ID}");
+        let wrong = |why: &str| format!("{text:?} {why}: write it like /project/update-status/{STATUS_ID_PLACEHOLDER}");
         let path = text.trim().strip_prefix('/').ok_or_else(|| wrong("does not begin with /"))?;
         let segments: Vec<String> = path.split('/').map(str::to_owned).collect();
-        if segments.iter().filter(|segment| *segment == ID).count() != 1 {
+        if segments.iter().filter(|segment| *segment == STATUS_ID_PLACEHOLDER).count() != 1 {
             return Err(wrong("has not exactly one segment {statusId}"));
         }
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-        for segment in segments.iter().filter(|segment| ![ID, PROJECT].contains(&segment.as_str())) {
+        for segment in segments
+            .iter()
+            .filter(|segment| ![STATUS_ID_PLACEHOLDER, PROJECT_ID_PLACEHOLDER].contains(&segment.as_str()))
+        {
             if segment.is_empty() || [".", ".."].contains(&segment.as_str()) || !segment.bytes().all(plain) {
                 return Err(wrong(&format!("has the segment {segment:?}, which is no plain name")));
             }
@@ -196,10 +206,10 @@ impl StatusPath {
     }
 
     /// Returns the path for one deployment; none if the path contains the project and none is given.
-    pub fn of<'a>(&'a self, id: &'a str, project: Option<&'a str>) -> Option<Vec<&'a str>> {
+    pub fn fill<'a>(&'a self, id: &'a str, project: Option<&'a str>) -> Option<Vec<&'a str>> {
         let fill = |segment: &'a String| match segment.as_str() {
-            ID => Some(id),
-            PROJECT => project,
+            STATUS_ID_PLACEHOLDER => Some(id),
+            PROJECT_ID_PLACEHOLDER => project,
             plain => Some(plain),
         };
         self.0.iter().map(fill).collect()
@@ -210,42 +220,42 @@ impl StatusPath {
 mod tests {
     use super::*;
 
-    fn object(text: &str) -> Answer {
-        Answer::read(text.as_bytes()).unwrap()
+    fn object(text: &str) -> ApiResponse {
+        ApiResponse::parse(text.as_bytes()).unwrap()
     }
 
     #[test]
     fn only_success_and_failure_end_a_deployment() {
         let step = |status: &str| {
             let answer = object(&format!("{{\"status\":{status:?}}}"));
-            deployment(&answer, &Scrubber::default()).unwrap().step()
+            parse_deployment(&answer, &Scrubber::default()).unwrap().next_step()
         };
-        assert_eq!((step("success"), step("failure")), (Step::Ready, Step::GiveUp));
+        assert_eq!((step("success"), step("failure")), (DeploymentStep::Ready, DeploymentStep::GiveUp));
         for working in ["queued", "in_progress", "SUCCESS", "failed", "cancelled", "warming-up"] {
-            assert_eq!(step(working), Step::Poll, "{working}");
+            assert_eq!(step(working), DeploymentStep::Poll, "{working}");
         }
     }
 
     #[test]
     fn of_a_deployment_only_its_status_is_required() {
-        let of = |text| deployment(&object(text), &Scrubber::default());
+        let of = |text| parse_deployment(&object(text), &Scrubber::default());
         let odd = r#"{"status":"queued","summary":7,"logs":"a\nb","commit":"x","endedAt":null}"#;
         let odd = of(odd).unwrap();
         assert_eq!((odd.summary, odd.logs, odd.commit), (None, vec!["a".to_owned(), "b".to_owned()], None));
         let whole = r#"{"status":"success","logs":["a",{"b":1}],"commit":{"sha":"1","ref":"main","filesChanged":
             {"added":["x","y"],"modified":3,"removed":null}}}"#;
         let commit = of(whole).unwrap().commit.unwrap();
-        assert_eq!(commit.files_changed, FilesChanged { added: Some(2), modified: Some(3), removed: None });
+        assert_eq!(commit.files_changed, ChangedFileCounts { added: Some(2), modified: Some(3), removed: None });
         assert!(of("{}").is_err());
     }
 
     #[test]
     fn of_a_preview_nothing_is_required_and_its_address_is_safe_to_print() {
-        let of = |text| started(&object(text));
+        let of = |text| parse_started_preview(&object(text));
         assert_eq!(of(r#"{"previewUrl":"https://p.example/"}"#).status_id, None);
         assert_eq!(of(r#"{"statusId":7}"#).status_id.as_deref(), Some("7"));
         for wrong in [r"{}", r#"{"previewUrl":"javascript:alert(1)"}"#, r#"{"previewUrl":7,"statusId":".."}"#] {
-            assert_eq!(of(wrong), Preview { status_id: None, preview_url: None }, "{wrong}");
+            assert_eq!(of(wrong), StartedPreview { status_id: None, preview_url: None }, "{wrong}");
         }
         let hostile = of("{\"previewUrl\":\"https://p.example/a\\u001b[2J\\u202eb\"}").preview_url.unwrap();
         assert_eq!(hostile, "https://p.example/a%1B[2J%E2%80%AEb");
@@ -254,8 +264,8 @@ mod tests {
     #[test]
     fn a_status_path_has_one_place_for_the_id_and_leads_nowhere_else() {
         let path = StatusPath::parse("/p/{projectId}/status/{statusId}").unwrap();
-        assert_eq!(path.of("a/b", Some("7")).unwrap(), ["p", "7", "status", "a/b"]);
-        assert_eq!(path.of("a", None), None);
+        assert_eq!(path.fill("a/b", Some("7")).unwrap(), ["p", "7", "status", "a/b"]);
+        assert_eq!(path.fill("a", None), None);
         assert_eq!(StatusPath::default(), StatusPath::parse("/project/update-status/{statusId}").unwrap());
         for wrong in
             ["", "x/{statusId}", "/x", "/../{statusId}", "/{statusId}/{statusId}", "/a?b/{statusId}", "//{statusId}"]
@@ -277,7 +287,7 @@ mod tests {
             ("p.example", false),
             ("", false),
         ] {
-            let preview = started(&object(&format!(r#"{{"previewUrl":"{address}","statusId":"x"}}"#)));
+            let preview = parse_started_preview(&object(&format!(r#"{{"previewUrl":"{address}","statusId":"x"}}"#)));
             assert_eq!(preview.preview_url.as_deref(), is_shown.then_some(address));
             assert_eq!(preview.status_id.as_deref(), Some("x"));
         }
@@ -289,10 +299,10 @@ mod tests {
             (r#""""#, None),
             ("null", None),
         ] {
-            let preview = started(&object(&format!(r#"{{"statusId":{id}}}"#)));
+            let preview = parse_started_preview(&object(&format!(r#"{{"statusId":{id}}}"#)));
             assert_eq!(preview.status_id.as_deref(), known, "{id}");
         }
-        assert_eq!(["x", "", ".", ".."].map(is_id), [true, false, false, false]);
+        assert_eq!(["x", "", ".", ".."].map(is_path_segment), [true, false, false, false]);
     }
 
     #[test]
@@ -302,22 +312,23 @@ mod tests {
         let said = r#"{"status":"queued","summary":"S dwk_0123456789","logs":["L dwk_0123456789\nmore",{"x":"dwk_0123456789"},7],
             "createdAt":"1","endedAt":"2","commit":{"sha":"dwk_0123456789","ref":"R dwk_0123456789","message":"M dwk_0123456789",
             "filesChanged":{"added":4,"modified":[],"removed":["x"]}}}"#;
-        let whole = deployment(&object(said), &scrubber).unwrap();
+        let whole = parse_deployment(&object(said), &scrubber).unwrap();
         assert_eq!(whole.logs, ["L ***", "more", r#"{"x":"***"}"#, "7"]);
         let text = |text: &str| Some(text.to_owned());
-        let files_changed = FilesChanged { added: Some(4), modified: Some(0), removed: Some(1) };
-        let commit = Commit { sha: text("***"), branch: text("R ***"), message: text("M ***"), files_changed };
+        let files_changed = ChangedFileCounts { added: Some(4), modified: Some(0), removed: Some(1) };
+        let commit = PreviewCommit { sha: text("***"), branch: text("R ***"), message: text("M ***"), files_changed };
         assert_eq!((&whole.summary, &whole.commit), (&text("S ***"), &Some(commit)));
         assert_eq!(
             (&whole.created_at, &whole.ended_at, whole.line()),
             (&text("1"), &text("2"), "queued, 4 lines of log".into())
         );
         let empty = r#"{"status":"queued","summary":"","logs":"","createdAt":"","commit":{"sha":"","filesChanged":7}}"#;
-        let empty = deployment(&object(empty), &scrubber).unwrap();
-        let commit = Commit { sha: None, branch: None, message: None, files_changed: FilesChanged::default() };
+        let empty = parse_deployment(&object(empty), &scrubber).unwrap();
+        let commit =
+            PreviewCommit { sha: None, branch: None, message: None, files_changed: ChangedFileCounts::default() };
         assert_eq!((&empty.summary, &empty.created_at, &empty.commit), (&None, &None, &Some(commit)));
         assert_eq!((empty.logs.len(), empty.line()), (0, "queued".to_owned()));
-        let one = deployment(&object(r#"{"status":"x","logs":"a"}"#), &scrubber).unwrap();
+        let one = parse_deployment(&object(r#"{"status":"x","logs":"a"}"#), &scrubber).unwrap();
         assert_eq!((one.commit.is_none(), one.line()), (true, "x, 1 line of log".to_owned()));
     }
 
@@ -329,7 +340,7 @@ mod tests {
             ("/.../{statusId}/x", &["...", "7", "x"]),
             ("/{projectId}/{projectId}/{statusId}", &["p", "p", "7"]),
         ] {
-            assert_eq!(StatusPath::parse(text).unwrap().of("7", Some("p")).unwrap(), segments, "{text}");
+            assert_eq!(StatusPath::parse(text).unwrap().fill("7", Some("p")).unwrap(), segments, "{text}");
         }
         for wrong in [
             "/",
@@ -343,6 +354,6 @@ mod tests {
         ] {
             assert!(StatusPath::parse(wrong).is_err(), "{wrong}");
         }
-        assert_eq!(StatusPath::default().of("7", None).unwrap(), ["project", "update-status", "7"]);
+        assert_eq!(StatusPath::default().fill("7", None).unwrap(), ["project", "update-status", "7"]);
     }
 }

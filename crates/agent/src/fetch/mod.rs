@@ -8,9 +8,9 @@
 // Other users may write here, so a path may lead elsewhere by the time it is used. See `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
-mod coding;
-mod partial;
-mod range;
+mod content_range;
+mod partial_bundle;
+mod second_gzip_layer;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -23,32 +23,32 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use docwharf_base::chain::words;
 use docwharf_base::directory::Directory;
-use docwharf_base::growth::Growth;
+use docwharf_base::error_chain::error_message;
+use docwharf_base::growing_file::WriteProgress;
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
+use docwharf_base::net::{NetworkSettings, format_seconds};
 use docwharf_base::secret::{SafeUrl, Scrubber};
-use docwharf_base::net::trouble::{Cause, Trouble};
-use docwharf_base::net::{Network, seconds};
 
-pub use coding::unwrap_second_layer;
-use partial::Partial;
-use range::ContentRange;
+use content_range::ContentRange;
+use partial_bundle::PartialBundle;
+pub use second_gzip_layer::unwrap_second_layer;
 
 /// Number of new bytes after which the attempts are counted from zero again.
-const PROGRESS: u64 = 1024 * 1024;
+const PROGRESS_BYTES: u64 = 1024 * 1024;
 /// Number of bytes after which free space is checked again, for a bundle of unknown length.
-const UNANNOUNCED: u64 = 4 * 1024 * 1024;
+const SPACE_CHECK_BYTES: u64 = 4 * 1024 * 1024;
 /// Upper bound of the bytes that are read of an error response.
-const ERROR_PAGE: usize = 64 * 1024;
+const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 
 /// The progress of a download, for display.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct DownloadProgress {
     received: AtomicU64,
     total: AtomicU64,
 }
 
-impl Progress {
+impl DownloadProgress {
     /// Number of bytes received.
     pub fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
@@ -62,7 +62,7 @@ impl Progress {
 
 /// A bundle that is already in the store, and need not be downloaded again if the server still has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct BundleValidator {
     /// The validator: a strong `ETag`, or Last-Modified if there is none.
     pub validator: String,
     /// Size of the received file in bytes.
@@ -71,20 +71,20 @@ pub struct Known {
 
 /// The result of a successful download.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fetched {
+pub enum DownloadResult {
     /// The server still has this known bundle.
-    Unchanged(Known),
+    Unchanged(BundleValidator),
     /// The bundle has been received.
-    Whole(Arrived),
+    Received(ReceivedBundle),
 }
 
 /// A received bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Arrived {
+pub struct ReceivedBundle {
     /// Path of the file; the receiver must remove it.
     pub path: PathBuf,
     /// Validator and size of the file, if the server sent a validator.
-    pub known: Option<Known>,
+    pub known: Option<BundleValidator>,
     /// Whether an earlier process received a part of the file, which a power cut may have damaged.
     pub resumed: bool,
     /// Whether the server named a content coding although none was requested.
@@ -93,44 +93,44 @@ pub struct Arrived {
 
 /// A bundle that is about to be received.
 #[derive(Debug)]
-pub struct Coming<'a> {
+pub struct ExpectedBundle<'a> {
     /// Size of the bundle in bytes; the number received so far if the size is unknown.
-    pub whole: u64,
+    pub size: u64,
     /// Number of bytes still to be received; 0 if the size is unknown.
-    pub more: u64,
+    pub remaining: u64,
     /// Path of the file, which exists once the first byte has been received.
     pub path: PathBuf,
     /// Directory of the file, and its name there.
     pub place: (&'a Directory, &'static str),
     /// How many bytes of the file can be read.
-    pub growth: &'a Arc<Growth>,
+    pub growth: &'a Arc<WriteProgress>,
 }
 
 /// Provides free space for a bundle that is about to be received, or fails.
-pub type Room<'a> = &'a dyn Fn(&Coming<'_>) -> Result<(), Trouble>;
+pub type SpaceCallback<'a> = &'a dyn Fn(&ExpectedBundle<'_>) -> Result<(), RequestError>;
 
 /// The download of one wanted bundle.
 #[derive(Debug)]
 pub struct Download {
     http: reqwest::Client,
-    network: Network,
-    progress: Arc<Progress>,
-    partial: Partial,
+    network: NetworkSettings,
+    progress: Arc<DownloadProgress>,
+    received_part: PartialBundle,
     source: String,
     /// Upper bound of the size in bytes.
     limit: u64,
-    known: Vec<Known>,
+    known: Vec<BundleValidator>,
     /// Whether a 304 did not tell which known bundle the server has. Requests are unconditional from then on.
-    is_unclear: bool,
+    is_304_ambiguous: bool,
     /// The largest length of any attempt, and the length at which attempts were last counted from zero: bytes that are
     /// received again are no progress.
     furthest: u64,
-    counted: u64,
+    counted_from: u64,
 }
 
 /// The content of a successful response.
-enum Answer {
-    Unchanged(Known),
+enum DownloadResponse {
+    Unchanged(BundleValidator),
     Body(reqwest::Response),
 }
 
@@ -138,112 +138,135 @@ impl Download {
     /// Prepares the download of the bundle of `source` into `dir`. A bundle in `known` is not downloaded.
     pub fn new(
         http: reqwest::Client,
-        network: Network,
-        progress: Arc<Progress>,
+        network: NetworkSettings,
+        progress: Arc<DownloadProgress>,
         dir: &Directory,
         source: &str,
         limit: u64,
-        known: Vec<Known>,
+        known: Vec<BundleValidator>,
     ) -> Download {
-        let partial = Partial::open(dir, source);
-        let (furthest, counted) = (partial.len(), partial.len());
-        let (source, is_unclear) = (source.to_owned(), false);
-        Download { http, network, progress, partial, source, limit, known, is_unclear, furthest, counted }
+        let received_part = PartialBundle::open(dir, source);
+        let (furthest, counted_from) = (received_part.len(), received_part.len());
+        let (source, is_304_ambiguous) = (source.to_owned(), false);
+        Download {
+            http,
+            network,
+            progress,
+            received_part,
+            source,
+            limit,
+            known,
+            is_304_ambiguous,
+            furthest,
+            counted_from,
+        }
     }
 
     /// Whether enough bytes have arrived since the last call that returned true to count attempts from zero.
-    pub fn has_moved(&mut self) -> bool {
-        let moved = self.furthest >= self.counted + PROGRESS;
+    pub fn has_progressed(&mut self) -> bool {
+        let moved = self.furthest >= self.counted_from + PROGRESS_BYTES;
         if moved {
-            self.counted = self.furthest;
+            self.counted_from = self.furthest;
         }
         moved
     }
 
     /// Discards the received bytes: the next attempt begins at the start.
     pub fn restart(&mut self) {
-        self.partial.discard();
+        self.received_part.discard();
     }
 
     /// Number of bytes received so far.
     pub fn received(&self) -> u64 {
-        self.partial.len()
+        self.received_part.len()
     }
 
     /// Requests `url` once and receives the body, as far as `room` provides free space for it.
-    pub async fn attempt(&mut self, url: &SafeUrl, room: Room<'_>) -> Result<Fetched, Trouble> {
+    pub async fn attempt(&mut self, url: &SafeUrl, room: SpaceCallback<'_>) -> Result<DownloadResult, RequestError> {
         let mut scrubber = Scrubber::default();
         scrubber.hide_url(url);
         let began = std::time::Instant::now();
-        let result = match self.ask(url, &mut scrubber).await {
-            Ok(Answer::Unchanged(known)) => Ok(Fetched::Unchanged(known)),
-            Ok(Answer::Body(response)) => self.take(response, url, room).await,
+        let result = match self.send_request(url, &mut scrubber).await {
+            Ok(DownloadResponse::Unchanged(known)) => Ok(DownloadResult::Unchanged(known)),
+            Ok(DownloadResponse::Body(response)) => self.receive_body(response, url, room).await,
             Err(trouble) => Err(trouble),
         };
         let took = began.elapsed().as_millis();
         match &result {
-            Ok(Fetched::Unchanged(_)) => tracing::debug!("GET {url}: unchanged, in {took} ms"),
-            Ok(Fetched::Whole(_)) => tracing::debug!("GET {url}: whole, in {took} ms"),
+            Ok(DownloadResult::Unchanged(_)) => tracing::debug!("GET {url}: unchanged, in {took} ms"),
+            Ok(DownloadResult::Received(_)) => tracing::debug!("GET {url}: whole, in {took} ms"),
             Err(trouble) => {
                 let trouble = trouble.to_string();
-                let trouble = docwharf_base::chain::OneLine(&trouble);
-                tracing::debug!("GET {url}: {trouble}, {} bytes so far, in {took} ms", self.partial.len());
+                let trouble = docwharf_base::error_chain::OneLine(&trouble);
+                tracing::debug!("GET {url}: {trouble}, {} bytes so far, in {took} ms", self.received_part.len());
             }
         }
         result
     }
 
     /// Sends the request, follows redirects, and checks the status and header fields of the response.
-    async fn ask(&mut self, link: &SafeUrl, scrubber: &mut Scrubber) -> Result<Answer, Trouble> {
+    async fn send_request(
+        &mut self,
+        link: &SafeUrl,
+        scrubber: &mut Scrubber,
+    ) -> Result<DownloadResponse, RequestError> {
         let mut url = link.clone();
         let mut redirects = 0;
-        while redirects <= self.network.redirects {
+        while redirects <= self.network.max_redirects {
             let mut is_conditional = false;
             let mut request = self.http.get(url.expose().clone()).header(ACCEPT_ENCODING, "identity");
-            if let Some(validator) = self.partial.resumable() {
+            if let Some(validator) = self.received_part.resume_validator() {
                 request = request
-                    .header(RANGE, format!("bytes={}-", self.partial.len()))
-                    .header(IF_RANGE, header(validator)?);
+                    .header(RANGE, format!("bytes={}-", self.received_part.len()))
+                    .header(IF_RANGE, header_value(validator)?);
             } else if let Some(etags) = self.if_none_match() {
                 is_conditional = true;
-                request = request.header(IF_NONE_MATCH, header(&etags)?);
+                request = request.header(IF_NONE_MATCH, header_value(&etags)?);
             }
-            let idle = self.network.idle;
+            let idle = self.network.idle_timeout;
             let response = tokio::time::timeout(idle, request.send())
                 .await
-                .map_err(|_| Trouble::new(Cause::Lost, format!("no answer within {}", seconds(idle))))?
-                .map_err(|error| Trouble::from_client(error, &url))?;
+                .map_err(|_| {
+                    RequestError::new(
+                        RequestErrorCause::NoResponse,
+                        format!("no answer within {}", format_seconds(idle)),
+                    )
+                })?
+                .map_err(|error| RequestError::from_client(error, &url))?;
             if matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-                url = follow(&url, response.headers())?;
+                url = redirect_target(&url, response.headers())?;
                 scrubber.hide_url(&url);
                 redirects += 1;
                 continue;
             }
             if response.status() == StatusCode::NOT_MODIFIED && is_conditional {
-                if let Some(known) = self.same_as(response.headers()) {
-                    return Ok(Answer::Unchanged(known.clone()));
+                if let Some(known) = self.find_unmodified(response.headers()) {
+                    return Ok(DownloadResponse::Unchanged(known.clone()));
                 }
-                self.is_unclear = true;
+                self.is_304_ambiguous = true;
                 continue;
             }
-            return self.judge(response, scrubber).await;
+            return self.check_response(response, scrubber).await;
         }
-        Err(Trouble::new(Cause::Redirected, format!("more than {} redirects", self.network.redirects)))
+        Err(RequestError::new(
+            RequestErrorCause::RefusedRedirect,
+            format!("more than {} redirects", self.network.max_redirects),
+        ))
     }
 
     /// Known bundles that a conditional request can name: those with a strong entity tag.
-    fn tagged(&self) -> impl Iterator<Item = &Known> {
+    fn tagged(&self) -> impl Iterator<Item = &BundleValidator> {
         self.known.iter().filter(|known| known.validator.starts_with('"'))
     }
 
     fn if_none_match(&self) -> Option<String> {
         let etags: Vec<&str> = self.tagged().map(|known| known.validator.as_str()).collect();
-        (!etags.is_empty() && !self.is_unclear).then(|| etags.join(", "))
+        (!etags.is_empty() && !self.is_304_ambiguous).then(|| etags.join(", "))
     }
 
     /// The known bundle that a 304 means. A server must repeat the entity tag (RFC 9110, 15.4.5), possibly as a weak
     /// one. Without the tag, the response is clear only if the request named one bundle.
-    fn same_as(&self, headers: &HeaderMap) -> Option<&Known> {
+    fn find_unmodified(&self, headers: &HeaderMap) -> Option<&BundleValidator> {
         let Some(etag) = text(headers, ETAG) else {
             let mut tagged = self.tagged();
             return tagged.next().filter(|_| tagged.next().is_none());
@@ -252,162 +275,180 @@ impl Download {
         self.tagged().find(|known| known.validator == strong)
     }
 
-    async fn judge(&mut self, response: reqwest::Response, scrubber: &Scrubber) -> Result<Answer, Trouble> {
+    async fn check_response(
+        &mut self,
+        response: reqwest::Response,
+        scrubber: &Scrubber,
+    ) -> Result<DownloadResponse, RequestError> {
         let status = response.status().as_u16();
         let headers = response.headers();
         match status {
-            304 => Err(Trouble::new(
-                Cause::Unreadable,
+            304 => Err(RequestError::new(
+                RequestErrorCause::Unreadable,
                 "the server answered 304 (Not Modified) to a request without a condition",
             )),
-            206 => match ContentRange::of(headers) {
+            206 => match ContentRange::from_headers(headers) {
                 Some(range)
-                    if self.partial.resumable().is_some()
-                        && range.continues(self.partial.len(), self.partial.total())
-                        && self.same_file(headers) =>
+                    if self.received_part.resume_validator().is_some()
+                        && range.continues(self.received_part.len(), self.received_part.total())
+                        && self.is_same_file(headers) =>
                 {
-                    Ok(Answer::Body(response))
+                    Ok(DownloadResponse::Body(response))
                 }
                 _ => {
-                    self.partial.discard();
-                    Err(Trouble::new(Cause::Lost, "the server sent another range than requested"))
+                    self.received_part.discard();
+                    Err(RequestError::new(
+                        RequestErrorCause::NoResponse,
+                        "the server sent another range than requested",
+                    ))
                 }
             },
-            416 if self.partial.len() > 0 => {
-                self.partial.discard();
-                Err(Trouble::new(Cause::Lost, "the server no longer has the requested range"))
+            416 if self.received_part.len() > 0 => {
+                self.received_part.discard();
+                Err(RequestError::new(RequestErrorCause::NoResponse, "the server no longer has the requested range"))
             }
             200..300 => {
-                let length = length(headers);
-                let validator = resumable(headers);
+                let length = content_length(headers);
+                let validator = strong_validator(headers);
                 let known = self.known.iter().find(|known| {
                     Some(&known.validator) == validator.as_ref() && length.is_none_or(|len| len == known.size)
                 });
                 if let Some(known) = known {
-                    return Ok(Answer::Unchanged(known.clone()));
+                    return Ok(DownloadResponse::Unchanged(known.clone()));
                 }
                 if length.is_some_and(|len| len > self.limit) {
                     return Err(self.too_large(length.unwrap_or(0)));
                 }
                 let encoded = headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
-                self.partial.begin(&self.source, validator, length, encoded).map_err(|error| broken(&error))?;
-                Ok(Answer::Body(response))
+                self.received_part
+                    .begin(&self.source, validator, length, encoded)
+                    .map_err(|error| disk_error(&error))?;
+                Ok(DownloadResponse::Body(response))
             }
-            _ => Err(error_page(response, scrubber).await),
+            _ => Err(read_error_response(response, scrubber).await),
         }
     }
 
     /// Whether a 206 belongs to the same file as the part received so far.
-    fn same_file(&self, headers: &HeaderMap) -> bool {
-        match (validator(headers), self.partial.validator()) {
+    fn is_same_file(&self, headers: &HeaderMap) -> bool {
+        match (validator(headers), self.received_part.validator()) {
             (Some(theirs), Some(ours)) => theirs == ours,
             // Without a validator in the response, `If-Range` has ensured it.
             _ => true,
         }
     }
 
-    fn coming(&self, whole: u64, more: u64) -> Coming<'_> {
-        Coming { whole, more, path: self.partial.path(), place: self.partial.place(), growth: self.partial.growth() }
+    fn expected_bundle(&self, whole: u64, more: u64) -> ExpectedBundle<'_> {
+        ExpectedBundle {
+            size: whole,
+            remaining: more,
+            path: self.received_part.path(),
+            place: self.received_part.place(),
+            growth: self.received_part.growth(),
+        }
     }
 
-    fn too_large(&self, length: u64) -> Trouble {
+    fn too_large(&self, length: u64) -> RequestError {
         let what = format!("the bundle has {length} bytes, over the limit of {} (limits.archive)", self.limit);
-        Trouble::new(Cause::TooLarge, what)
+        RequestError::new(RequestErrorCause::TooLarge, what)
     }
 
-    async fn take(
+    async fn receive_body(
         &mut self,
         mut response: reqwest::Response,
         url: &SafeUrl,
-        room: Room<'_>,
-    ) -> Result<Fetched, Trouble> {
-        if let Some(total) = self.partial.total()
-            && let Err(trouble) = room(&self.coming(total, total.saturating_sub(self.partial.len())))
+        room: SpaceCallback<'_>,
+    ) -> Result<DownloadResult, RequestError> {
+        if let Some(total) = self.received_part.total()
+            && let Err(trouble) = room(&self.expected_bundle(total, total.saturating_sub(self.received_part.len())))
         {
-            if self.partial.resumable().is_none() {
-                self.partial.discard();
+            if self.received_part.resume_validator().is_none() {
+                self.received_part.discard();
             }
             return Err(trouble);
         }
-        let mut asked = self.partial.len();
-        self.progress.total.store(self.partial.total().unwrap_or(0), Ordering::Relaxed);
-        let mut file = self.partial.append().map_err(|error| broken(&error))?;
-        let idle = self.network.idle;
+        let mut asked = self.received_part.len();
+        self.progress.total.store(self.received_part.total().unwrap_or(0), Ordering::Relaxed);
+        let mut file = self.received_part.append().map_err(|error| disk_error(&error))?;
+        let idle = self.network.idle_timeout;
         loop {
-            self.progress.received.store(self.partial.len(), Ordering::Relaxed);
-            let chunk = tokio::time::timeout(idle, response.chunk())
-                .await
-                .map_err(|_| Trouble::new(Cause::Lost, format!("no data received for {}", seconds(idle))))?;
-            let Some(chunk) = chunk.map_err(|error| Trouble::from_client(error, url))? else { break };
-            if self.partial.len() + chunk.len() as u64 > self.limit {
-                let length = self.partial.len() + chunk.len() as u64;
+            self.progress.received.store(self.received_part.len(), Ordering::Relaxed);
+            let chunk = tokio::time::timeout(idle, response.chunk()).await.map_err(|_| {
+                RequestError::new(
+                    RequestErrorCause::NoResponse,
+                    format!("no data received for {}", format_seconds(idle)),
+                )
+            })?;
+            let Some(chunk) = chunk.map_err(|error| RequestError::from_client(error, url))? else { break };
+            if self.received_part.len() + chunk.len() as u64 > self.limit {
+                let length = self.received_part.len() + chunk.len() as u64;
                 drop(file);
-                self.partial.discard();
+                self.received_part.discard();
                 return Err(self.too_large(length));
             }
-            file.write_all(&chunk).map_err(|error| broken(&error))?;
-            self.partial.grow(chunk.len() as u64);
-            if self.partial.total().is_none() && self.partial.len() - asked >= UNANNOUNCED {
-                asked = self.partial.len();
-                room(&self.coming(asked, 0))?;
+            file.write_all(&chunk).map_err(|error| disk_error(&error))?;
+            self.received_part.add_received(chunk.len() as u64);
+            if self.received_part.total().is_none() && self.received_part.len() - asked >= SPACE_CHECK_BYTES {
+                asked = self.received_part.len();
+                room(&self.expected_bundle(asked, 0))?;
             }
-            self.furthest = self.furthest.max(self.partial.len());
+            self.furthest = self.furthest.max(self.received_part.len());
         }
-        if let Some(total) = self.partial.total()
-            && total != self.partial.len()
+        if let Some(total) = self.received_part.total()
+            && total != self.received_part.len()
         {
-            if self.partial.len() > total {
-                self.partial.discard();
+            if self.received_part.len() > total {
+                self.received_part.discard();
             }
-            return Err(Trouble::new(
-                Cause::Lost,
-                format!("the answer was cut at {} of {total} bytes", self.partial.len()),
+            return Err(RequestError::new(
+                RequestErrorCause::NoResponse,
+                format!("the answer was cut at {} of {total} bytes", self.received_part.len()),
             ));
         }
-        Ok(Fetched::Whole(self.partial.finish()))
+        Ok(DownloadResult::Received(self.received_part.finish()))
     }
 }
 
 /// Reports a failure of the disk, not of the upstream.
-fn broken(error: &std::io::Error) -> Trouble {
-    Trouble::new(Cause::Disk, format!("cannot store the received data: {}", words(error)))
+fn disk_error(error: &std::io::Error) -> RequestError {
+    RequestError::new(RequestErrorCause::Disk, format!("cannot store the received data: {}", error_message(error)))
 }
 
-fn header(text: &str) -> Result<HeaderValue, Trouble> {
+fn header_value(text: &str) -> Result<HeaderValue, RequestError> {
     HeaderValue::from_str(text)
-        .map_err(|_| Trouble::new(Cause::Unreadable, "the server's validator cannot be sent back"))
+        .map_err(|_| RequestError::new(RequestErrorCause::Unreadable, "the server's validator cannot be sent back"))
 }
 
 /// Returns the target of a redirect: http or https, never from https to http. The key is never sent here.
-pub fn follow(from: &SafeUrl, headers: &HeaderMap) -> Result<SafeUrl, Trouble> {
-    let refused = |what: String| Trouble::new(Cause::Redirected, what);
+pub fn redirect_target(from: &SafeUrl, headers: &HeaderMap) -> Result<SafeUrl, RequestError> {
+    let refused = |what: String| RequestError::new(RequestErrorCause::RefusedRedirect, what);
     let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
     let location = location.ok_or_else(|| refused("a redirect without a usable Location".to_owned()))?;
     let to = from.join(location).map_err(|why| refused(format!("a redirect whose target is unusable: {why}")))?;
     if from.is_encrypted() && !to.is_encrypted() {
-        return Err(refused(format!("a redirect from https to plain {}", to.name())));
+        return Err(refused(format!("a redirect from https to plain {}", to.without_secrets())));
     }
     Ok(to)
 }
 
-async fn error_page(mut response: reqwest::Response, scrubber: &Scrubber) -> Trouble {
+async fn read_error_response(mut response: reqwest::Response, scrubber: &Scrubber) -> RequestError {
     let status = response.status().as_u16();
     let headers = response.headers().clone();
     let mut body = Vec::new();
     let read = async {
         while let Ok(Some(chunk)) = response.chunk().await {
             body.extend_from_slice(&chunk);
-            if body.len() > ERROR_PAGE {
+            if body.len() > MAX_ERROR_BODY_BYTES {
                 break;
             }
         }
     };
     // An error response that does not end is cut off; its status decides.
     let _ = tokio::time::timeout(std::time::Duration::from_secs(5), read).await;
-    Trouble::from_answer(status, &headers, &body, scrubber)
+    RequestError::from_answer(status, &headers, &body, scrubber)
 }
 
-fn length(headers: &HeaderMap) -> Option<u64> {
+fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
@@ -425,7 +466,7 @@ fn validator(headers: &HeaderMap) -> Option<String> {
 
 /// Returns the validator under which a part may be resumed: a strong `ETag`, or a Last-Modified that is strong because
 /// it is older than the response (RFC 9110 section 8.8.2.2).
-fn resumable(headers: &HeaderMap) -> Option<String> {
+fn strong_validator(headers: &HeaderMap) -> Option<String> {
     let validator = validator(headers)?;
     if validator.starts_with('"') {
         return Some(validator);
@@ -451,14 +492,15 @@ mod tests {
     const A_SECOND_LATER: &str = "Tue, 01 Jan 2030 12:00:01 GMT";
 
     /// Sends no request.
-    static HTTP: LazyLock<reqwest::Client> = LazyLock::new(|| docwharf_base::net::client::client(&Network::default()).unwrap());
+    static HTTP: LazyLock<reqwest::Client> =
+        LazyLock::new(|| docwharf_base::net::client::build_client(&NetworkSettings::default()).unwrap());
 
     type Fields<'a> = &'a [(HeaderName, &'a str)];
     /// Known bundles, the If-None-Match of the request, the `ETag` of the 304, and the bundle that it means.
-    type Asked<'a> = (&'a [&'a Known], Option<&'a str>, Option<&'a str>, Option<&'a Known>);
+    type Asked<'a> = (&'a [&'a BundleValidator], Option<&'a str>, Option<&'a str>, Option<&'a BundleValidator>);
     /// Name of the case, header fields and body length of a response, the limit, the result, the bytes left, and the
     /// calls for free space.
-    type Taken<'a> = (&'a str, Fields<'a>, usize, u64, Result<u64, Cause>, u64, &'a [(u64, u64)]);
+    type Taken<'a> = (&'a str, Fields<'a>, usize, u64, Result<u64, RequestErrorCause>, u64, &'a [(u64, u64)]);
 
     fn headers(fields: Fields<'_>) -> HeaderMap {
         fields.iter().map(|(name, value)| (name.clone(), HeaderValue::from_bytes(value.as_bytes()).unwrap())).collect()
@@ -475,29 +517,32 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(what)
     }
 
-    fn known(validator: &str, size: u64) -> Known {
-        Known { validator: validator.to_owned(), size }
+    fn known(validator: &str, size: u64) -> BundleValidator {
+        BundleValidator { validator: validator.to_owned(), size }
     }
 
     /// Creates a download with `have` of ten bytes received, under the tag "v".
-    fn download(limit: u64, have: usize, known: Vec<Known>) -> (TempDir, Download) {
+    fn download(limit: u64, have: usize, known: Vec<BundleValidator>) -> (TempDir, Download) {
         let dir = tempfile::tempdir().unwrap();
-        let (http, network) = (HTTP.clone(), Network::default());
-        let progress = Arc::new(Progress::default());
+        let (http, network) = (HTTP.clone(), NetworkSettings::default());
+        let progress = Arc::new(DownloadProgress::default());
         let directory = Directory::open(dir.path()).unwrap();
         let mut download = Download::new(http, network, progress, &directory, "source", limit, known);
         if have > 0 {
-            download.partial.begin("source", Some("\"v\"".to_owned()), Some(10), false).unwrap();
-            download.partial.append().unwrap().write_all(&vec![b'x'; have]).unwrap();
-            download.partial.grow(have as u64);
+            download.received_part.begin("source", Some("\"v\"".to_owned()), Some(10), false).unwrap();
+            download.received_part.append().unwrap().write_all(&vec![b'x'; have]).unwrap();
+            download.received_part.add_received(have as u64);
         }
         (dir, download)
     }
 
-    fn judged(download: &mut Download, answer: reqwest::Response) -> Result<Option<Known>, Cause> {
-        match wait(download.judge(answer, &Scrubber::default())) {
-            Ok(Answer::Unchanged(known)) => Ok(Some(known)),
-            Ok(Answer::Body(_)) => Ok(None),
+    fn judged(
+        download: &mut Download,
+        answer: reqwest::Response,
+    ) -> Result<Option<BundleValidator>, RequestErrorCause> {
+        match wait(download.check_response(answer, &Scrubber::default())) {
+            Ok(DownloadResponse::Unchanged(known)) => Ok(Some(known)),
+            Ok(DownloadResponse::Body(_)) => Ok(None),
             Err(trouble) => Err(trouble.cause),
         }
     }
@@ -518,9 +563,9 @@ mod tests {
             ("http://a/x", None, None),
         ] {
             let fields: Vec<_> = location.map(|location| (LOCATION, location)).into_iter().collect();
-            let found = follow(&SafeUrl::parse(from).unwrap(), &headers(&fields));
+            let found = redirect_target(&SafeUrl::parse(from).unwrap(), &headers(&fields));
             let found = found.map(|url| url.expose().to_string()).map_err(|trouble| trouble.cause);
-            assert_eq!(found.as_deref(), to.ok_or(&Cause::Redirected), "{from} to {location:?}");
+            assert_eq!(found.as_deref(), to.ok_or(&RequestErrorCause::RefusedRedirect), "{from} to {location:?}");
         }
     }
 
@@ -543,12 +588,12 @@ mod tests {
         for (fields, names, continues) in cases {
             let headers = headers(fields);
             assert_eq!(validator(&headers).as_deref(), names, "{fields:?}");
-            assert_eq!(resumable(&headers).as_deref(), continues, "{fields:?}");
+            assert_eq!(strong_validator(&headers).as_deref(), continues, "{fields:?}");
         }
         for (text, bytes) in [("10", Some(10)), (" 10 ", Some(10)), ("-1", None), ("x", None), ("", None)] {
-            assert_eq!(length(&headers(&[(CONTENT_LENGTH, text)])), bytes, "{text}");
+            assert_eq!(content_length(&headers(&[(CONTENT_LENGTH, text)])), bytes, "{text}");
         }
-        assert_eq!(length(&HeaderMap::new()), None);
+        assert_eq!(content_length(&HeaderMap::new()), None);
     }
 
     #[test]
@@ -569,8 +614,8 @@ mod tests {
             let (_dir, mut download) = download(9, 0, all.iter().map(|known| (*known).clone()).collect());
             assert_eq!(download.if_none_match().as_deref(), asked);
             let fields: Vec<_> = tag.map(|tag| (ETAG, tag)).into_iter().collect();
-            assert_eq!(download.same_as(&headers(&fields)), same, "{tag:?} of {all:?}");
-            download.is_unclear = true;
+            assert_eq!(download.find_unmodified(&headers(&fields)), same, "{tag:?} of {all:?}");
+            download.is_304_ambiguous = true;
             assert_eq!(download.if_none_match(), None);
         }
     }
@@ -578,9 +623,9 @@ mod tests {
     #[test]
     fn the_head_of_an_answer_says_whether_the_part_goes_on_begins_anew_or_stays() {
         let rest = (CONTENT_RANGE, "bytes 5-9/10");
-        let lost = Err(Cause::Lost);
+        let lost = Err(RequestErrorCause::NoResponse);
         // With five of ten bytes received: the result, and how many bytes are left.
-        let cases: [(u16, Fields<'_>, Result<(), Cause>, u64); 19] = [
+        let cases: [(u16, Fields<'_>, Result<(), RequestErrorCause>, u64); 19] = [
             (206, &[rest.clone(), (ETAG, "\"v\"")], Ok(()), 5),
             (206, std::slice::from_ref(&rest), Ok(()), 5),
             (206, &[rest.clone(), (ETAG, "\"w\"")], lost, 0),
@@ -589,17 +634,17 @@ mod tests {
             (206, &[(CONTENT_RANGE, "bytes 5-10/11")], lost, 0),
             (206, &[], lost, 0),
             (416, &[], lost, 0),
-            (304, &[], Err(Cause::Unreadable), 5),
+            (304, &[], Err(RequestErrorCause::Unreadable), 5),
             (200, &[(ETAG, "\"v\""), (CONTENT_LENGTH, "10")], Ok(()), 0),
             (200, &[], Ok(()), 0),
             (203, &[], Ok(()), 0),
             (299, &[], Ok(()), 0),
             (200, &[(CONTENT_LENGTH, "20")], Ok(()), 0),
-            (200, &[(CONTENT_LENGTH, "21")], Err(Cause::TooLarge), 5),
-            (300, &[], Err(Cause::Status(300)), 5),
-            (403, &[], Err(Cause::Status(403)), 5),
-            (404, &[(CONTENT_LENGTH, "21")], Err(Cause::Status(404)), 5),
-            (503, &[], Err(Cause::Status(503)), 5),
+            (200, &[(CONTENT_LENGTH, "21")], Err(RequestErrorCause::TooLarge), 5),
+            (300, &[], Err(RequestErrorCause::Status(300)), 5),
+            (403, &[], Err(RequestErrorCause::Status(403)), 5),
+            (404, &[(CONTENT_LENGTH, "21")], Err(RequestErrorCause::Status(404)), 5),
+            (503, &[], Err(RequestErrorCause::Status(503)), 5),
         ];
         for (status, fields, result, left) in cases {
             let (_dir, mut download) = download(20, 5, Vec::new());
@@ -609,7 +654,7 @@ mod tests {
         // With nothing received.
         for (status, fields) in [(206, &[(CONTENT_RANGE, "bytes 0-9/10")][..]), (416, &[])] {
             let (_dir, mut download) = download(20, 0, Vec::new());
-            let expected = if status == 206 { Cause::Lost } else { Cause::Status(416) };
+            let expected = if status == 206 { RequestErrorCause::NoResponse } else { RequestErrorCause::Status(416) };
             assert_eq!(judged(&mut download, response(status, fields, b"")), Err(expected));
         }
     }
@@ -617,7 +662,7 @@ mod tests {
     #[test]
     fn a_bundle_is_known_by_its_validator_and_its_length() {
         let (tagged, dated) = (known("\"a\"", 7), known(NOON, 8));
-        let cases: [(Fields<'_>, Option<&Known>); 8] = [
+        let cases: [(Fields<'_>, Option<&BundleValidator>); 8] = [
             (&[(ETAG, "\"a\""), (CONTENT_LENGTH, "7")], Some(&tagged)),
             (&[(ETAG, "\"a\"")], Some(&tagged)),
             (&[(ETAG, "\"a\""), (CONTENT_LENGTH, "8")], None),
@@ -637,29 +682,29 @@ mod tests {
         for (coding, encoded) in [("gzip", true), ("identity", false)] {
             let (_dir, mut download) = self::download(20, 0, Vec::new());
             judged(&mut download, response(200, &[(CONTENT_ENCODING, coding)], b"")).unwrap();
-            assert_eq!(download.partial.finish().encoded, encoded, "{coding}");
+            assert_eq!(download.received_part.finish().encoded, encoded, "{coding}");
         }
     }
 
     /// The result, the bytes received, and the calls for free space: whole size and bytes to come.
-    type Took = (Result<u64, Cause>, u64, Vec<(u64, u64)>);
+    type Took = (Result<u64, RequestErrorCause>, u64, Vec<(u64, u64)>);
 
     fn took(download: &mut Download, answer: reqwest::Response, has_room: bool) -> Took {
         let asked = RefCell::new(Vec::new());
-        let room = |coming: &Coming<'_>| {
-            asked.borrow_mut().push((coming.whole, coming.more));
-            if has_room { Ok(()) } else { Err(Trouble::new(Cause::Disk, "full")) }
+        let room = |coming: &ExpectedBundle<'_>| {
+            asked.borrow_mut().push((coming.size, coming.remaining));
+            if has_room { Ok(()) } else { Err(RequestError::new(RequestErrorCause::Disk, "full")) }
         };
         let url = SafeUrl::parse("https://bucket.example/").unwrap();
         let result = wait(async {
-            match download.judge(answer, &Scrubber::default()).await? {
-                Answer::Body(response) => download.take(response, &url, &room).await,
-                Answer::Unchanged(known) => Ok(Fetched::Unchanged(known)),
+            match download.check_response(answer, &Scrubber::default()).await? {
+                DownloadResponse::Body(response) => download.receive_body(response, &url, &room).await,
+                DownloadResponse::Unchanged(known) => Ok(DownloadResult::Unchanged(known)),
             }
         });
         let result = match result {
-            Ok(Fetched::Whole(arrived)) => Ok(std::fs::metadata(arrived.path).unwrap().len()),
-            Ok(Fetched::Unchanged(known)) => panic!("{known:?}"),
+            Ok(DownloadResult::Received(arrived)) => Ok(std::fs::metadata(arrived.path).unwrap().len()),
+            Ok(DownloadResult::Unchanged(known)) => panic!("{known:?}"),
             Err(trouble) => Err(trouble.cause),
         };
         (result, download.received(), asked.into_inner())
@@ -670,13 +715,29 @@ mod tests {
         let (ten, tag) = ((CONTENT_LENGTH, "10"), (ETAG, "\"w\""));
         let cases: [Taken<'_>; 9] = [
             ("whole", &[ten.clone(), tag.clone()], 10, 10, Ok(10), 10, &[(10, 10)]),
-            ("over the limit", std::slice::from_ref(&ten), 10, 9, Err(Cause::TooLarge), 0, &[]),
-            ("cut", &[ten.clone(), tag], 6, 20, Err(Cause::Lost), 6, &[(10, 10)]),
-            ("cut before the begin", std::slice::from_ref(&ten), 0, 20, Err(Cause::Lost), 0, &[(10, 10)]),
-            ("longer than it says", std::slice::from_ref(&ten), 11, 20, Err(Cause::Lost), 0, &[(10, 10)]),
+            ("over the limit", std::slice::from_ref(&ten), 10, 9, Err(RequestErrorCause::TooLarge), 0, &[]),
+            ("cut", &[ten.clone(), tag], 6, 20, Err(RequestErrorCause::NoResponse), 6, &[(10, 10)]),
+            (
+                "cut before the begin",
+                std::slice::from_ref(&ten),
+                0,
+                20,
+                Err(RequestErrorCause::NoResponse),
+                0,
+                &[(10, 10)],
+            ),
+            (
+                "longer than it says",
+                std::slice::from_ref(&ten),
+                11,
+                20,
+                Err(RequestErrorCause::NoResponse),
+                0,
+                &[(10, 10)],
+            ),
             ("of no length", &[], 10, 11, Ok(10), 10, &[]),
             ("of no length, at the limit", &[], 10, 10, Ok(10), 10, &[]),
-            ("of no length, over the limit", &[], 10, 9, Err(Cause::TooLarge), 0, &[]),
+            ("of no length, over the limit", &[], 10, 9, Err(RequestErrorCause::TooLarge), 0, &[]),
             ("of no length, empty", &[], 0, 9, Ok(0), 0, &[]),
         ];
         for (what, fields, bytes, limit, result, left, asked) in cases {
@@ -688,14 +749,14 @@ mod tests {
         let rest = response(206, &[(CONTENT_RANGE, "bytes 5-9/10")], b"yyyyy");
         assert_eq!(took(&mut download, rest, true), (Ok(10), 10, vec![(10, 5)]));
         assert_eq!((download.progress.received(), download.progress.total()), (10, 10));
-        assert_eq!(std::fs::read(download.partial.path()).unwrap(), b"xxxxxyyyyy");
+        assert_eq!(std::fs::read(download.received_part.path()).unwrap(), b"xxxxxyyyyy");
         download.restart();
-        assert_eq!((download.received(), download.partial.path().exists()), (0, false));
+        assert_eq!((download.received(), download.received_part.path().exists()), (0, false));
     }
 
     #[test]
     fn without_room_nothing_is_taken_and_a_part_that_can_be_continued_stays() {
-        let disk = Err(Cause::Disk);
+        let disk = Err(RequestErrorCause::Disk);
         let (_dir, mut download) = download(20, 5, Vec::new());
         let rest = || response(206, &[(CONTENT_RANGE, "bytes 5-9/10")], b"yyyyy");
         assert_eq!(took(&mut download, rest(), false), (disk, 5, vec![(10, 5)]));
@@ -705,11 +766,11 @@ mod tests {
         assert_eq!(took(&mut download, whole, false), (disk, 0, vec![(5, 5)]));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         // Free space for a bundle of unknown length is checked as it grows.
-        let bytes = vec![b'x'; UNANNOUNCED as usize];
+        let bytes = vec![b'x'; SPACE_CHECK_BYTES as usize];
         for (body, has_room, result, asked) in [
-            (&bytes[1..], false, Ok(UNANNOUNCED - 1), vec![]),
-            (&bytes[..], true, Ok(UNANNOUNCED), vec![(UNANNOUNCED, 0)]),
-            (&bytes[..], false, disk, vec![(UNANNOUNCED, 0)]),
+            (&bytes[1..], false, Ok(SPACE_CHECK_BYTES - 1), vec![]),
+            (&bytes[..], true, Ok(SPACE_CHECK_BYTES), vec![(SPACE_CHECK_BYTES, 0)]),
+            (&bytes[..], false, disk, vec![(SPACE_CHECK_BYTES, 0)]),
         ] {
             let (_dir, mut download) = self::download(u64::MAX, 0, Vec::new());
             assert_eq!(took(&mut download, response(200, &[], body), has_room), (result, body.len() as u64, asked));
@@ -719,10 +780,10 @@ mod tests {
     #[test]
     fn attempts_count_anew_with_each_mebibyte_that_was_not_here_before() {
         let (_dir, mut download) = download(u64::MAX, 0, Vec::new());
-        let bytes = vec![b'x'; PROGRESS as usize];
+        let bytes = vec![b'x'; PROGRESS_BYTES as usize];
         for (body, has_moved) in [(&bytes[1..], false), (&bytes[..], true), (&bytes[..], false)] {
             took(&mut download, response(200, &[], body), true).0.unwrap();
-            assert_eq!((download.has_moved(), download.has_moved()), (has_moved, false), "{}", body.len());
+            assert_eq!((download.has_progressed(), download.has_progressed()), (has_moved, false), "{}", body.len());
         }
         // Bytes that an earlier process has received are no progress.
         let (dir, mut earlier) = self::download(u64::MAX, 5, Vec::new());
@@ -730,9 +791,10 @@ mod tests {
         earlier.known.push(known("\"a\"", 1));
         let Download { http, network, progress, known, .. } = earlier;
         let resumed = Download::new(http, network, progress, &directory, "source", 10, known);
-        assert_eq!((resumed.received(), resumed.furthest, resumed.counted, resumed.known.len()), (5, 5, 5, 1));
+        assert_eq!((resumed.received(), resumed.furthest, resumed.counted_from, resumed.known.len()), (5, 5, 5, 1));
         let other = resumed.http.clone();
-        let other = Download::new(other, Network::default(), Arc::default(), &directory, "other", 10, Vec::new());
+        let other =
+            Download::new(other, NetworkSettings::default(), Arc::default(), &directory, "other", 10, Vec::new());
         assert_eq!(other.received(), 0);
     }
 }

@@ -23,9 +23,9 @@
 // Other users may write here, so a path may lead elsewhere by the time it is used. See `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
-mod build;
-mod place;
+mod publish_directory;
 mod record;
+mod tree_builder;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,19 +34,19 @@ use std::time::{Duration, SystemTime};
 use docwharf_base::directory::Directory;
 use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::sealed_version::SealedVersion;
 use docwharf_site::extract::FileModes;
+use docwharf_site::sealed_version::SealedVersion;
 
-use place::Place;
+use publish_directory::PublishDirectory;
 
 /// Name of the link to the current version.
-pub const CURRENT: &str = "current";
+pub const CURRENT_LINK: &str = "current";
 /// Time for which a replaced directory stays, for servers that have opened the old target of the link.
-const GRACE: Duration = Duration::from_mins(15);
+const REPLACED_DIRECTORY_GRACE: Duration = Duration::from_mins(15);
 
 /// Settings of publication.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Settings {
+pub struct PublishSettings {
     /// The directory to publish into.
     pub directory: PathBuf,
     /// The store; `directory` must not be in it.
@@ -57,16 +57,16 @@ pub struct Settings {
 
 /// How thoroughly an existing directory is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Care {
+pub enum PublishCheck {
     /// The link and the record are trusted.
-    Glance,
+    TrustRecord,
     /// Every file must exist with its owner, mode, size and time.
-    Look,
+    CheckFiles,
 }
 
 /// The result of a publication.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Published {
+pub struct PublishOutcome {
     /// Whether the link was replaced or its directory was built again.
     pub changed: bool,
     /// Number of files written.
@@ -111,29 +111,33 @@ impl PublishError {
 
 /// Publishes `version`: `current` then leads to a complete copy of it. Directories that are no longer needed are
 /// removed. After an error `current` leads where it did before.
-pub fn bring_up_to_date(settings: &Settings, version: &SealedVersion, care: Care) -> Result<Published, PublishError> {
+pub fn publish_version(
+    settings: &PublishSettings,
+    version: &SealedVersion,
+    care: PublishCheck,
+) -> Result<PublishOutcome, PublishError> {
     let id = version.id;
-    let place = Place::open(settings)?;
+    let place = PublishDirectory::open(settings)?;
     let now = unix_seconds(SystemTime::now());
-    let current = place.current()?;
+    let current = place.current_version()?;
     let mut record = place.record()?;
-    record.observe(current, now, |id| place.has(id));
-    let mut done = Published::default();
-    let believed = care == Care::Glance && current == Some(id);
+    record.correct_by_state(current, now, |id| place.has_version(id));
+    let mut done = PublishOutcome::default();
+    let believed = care == PublishCheck::TrustRecord && current == Some(id);
     if !(record.has(id, settings.modes) && (believed || place.is_whole(version))) {
-        done = place.bring(version, &mut record, current, now)?;
+        done = place.build_version(version, &mut record, current, now)?;
     }
     if current != Some(id) {
-        record.succeed(id, current, now);
+        record.set_current(id, current, now);
         place.write_record(&record)?;
-        place.flip(id)?;
+        place.replace_link(id)?;
         done.changed = true;
     }
-    place.remove_surplus(&mut record, id, now);
+    place.remove_unneeded(&mut record, id, now);
     Ok(done)
 }
 
 /// Returns the version that `current` leads to, if the link names one.
-pub fn published(settings: &Settings) -> Option<VersionId> {
-    place::target(&Directory::open(&settings.directory).ok()?).ok()?
+pub fn published_version(settings: &PublishSettings) -> Option<VersionId> {
+    publish_directory::read_link_target(&Directory::open(&settings.directory).ok()?).ok()?
 }

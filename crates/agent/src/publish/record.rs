@@ -8,28 +8,28 @@ use docwharf_base::model::units::{parse_time, show_unix};
 use docwharf_base::model::version::VersionId;
 use docwharf_site::extract::FileModes;
 
-use super::GRACE;
+use super::REPLACED_DIRECTORY_GRACE;
 
 /// File name of the record.
-pub(super) const FILE: &str = ".docwharf.json";
+pub(super) const RECORD_FILE: &str = ".docwharf.json";
 
 /// The record of the directory to publish into.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Record {
+pub(super) struct PublishRecord {
     schema_version: u32,
     /// The version that was current before.
     #[serde(default)]
     previous: Option<VersionId>,
     /// The directories that docwharf has made.
     #[serde(default)]
-    trees: BTreeMap<VersionId, Made>,
+    trees: BTreeMap<VersionId, PublishedDirectory>,
 }
 
 /// A directory that docwharf has made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Made {
+struct PublishedDirectory {
     /// Modes in octal digits.
     file_mode: String,
     folder_mode: String,
@@ -38,7 +38,7 @@ struct Made {
     replaced: Option<String>,
 }
 
-impl Made {
+impl PublishedDirectory {
     fn replaced(&self) -> Option<i64> {
         self.replaced.as_deref().and_then(parse_time)
     }
@@ -48,27 +48,33 @@ fn octal(mode: u32) -> String {
     format!("{mode:04o}")
 }
 
-impl Default for Record {
+impl Default for PublishRecord {
     fn default() -> Self {
-        Record { schema_version: 1, previous: None, trees: BTreeMap::new() }
+        PublishRecord { schema_version: 1, previous: None, trees: BTreeMap::new() }
     }
 }
 
-impl Record {
+impl PublishRecord {
     /// Whether docwharf has made this directory, with these modes.
     pub(super) fn has(&self, id: VersionId, modes: FileModes) -> bool {
-        let same = |made: &Made| made.file_mode == octal(modes.file) && made.folder_mode == octal(modes.folder);
+        let same =
+            |made: &PublishedDirectory| made.file_mode == octal(modes.file) && made.folder_mode == octal(modes.folder);
         self.trees.get(&id).is_some_and(same)
     }
 
     /// Whether docwharf has made this directory.
-    pub(super) fn knows(&self, id: VersionId) -> bool {
+    pub(super) fn has_directory(&self, id: VersionId) -> bool {
         self.trees.contains_key(&id)
     }
 
     /// Corrects the record by the real state: a crash may have happened between replacing the link and writing the
     /// record, a person may have removed directories, and the clock may have been set back.
-    pub(super) fn observe(&mut self, current: Option<VersionId>, now: i64, is_there: impl Fn(VersionId) -> bool) {
+    pub(super) fn correct_by_state(
+        &mut self,
+        current: Option<VersionId>,
+        now: i64,
+        is_there: impl Fn(VersionId) -> bool,
+    ) {
         self.trees.retain(|&id, _| is_there(id));
         for (&id, made) in &mut self.trees {
             made.replaced = match made.replaced() {
@@ -83,11 +89,14 @@ impl Record {
     /// version.
     pub(super) fn add(&mut self, id: VersionId, modes: FileModes, is_current: bool, now: i64) {
         let replaced = (!is_current).then(|| show_unix(now));
-        self.trees.insert(id, Made { file_mode: octal(modes.file), folder_mode: octal(modes.folder), replaced });
+        self.trees.insert(
+            id,
+            PublishedDirectory { file_mode: octal(modes.file), folder_mode: octal(modes.folder), replaced },
+        );
     }
 
     /// Records that `id` becomes current after `before`.
-    pub(super) fn succeed(&mut self, id: VersionId, before: Option<VersionId>, now: i64) {
+    pub(super) fn set_current(&mut self, id: VersionId, before: Option<VersionId>, now: i64) {
         self.previous = before.or(self.previous);
         for (&other, made) in &mut self.trees {
             if other == id {
@@ -99,16 +108,18 @@ impl Record {
     }
 
     /// Returns the directories to link unchanged files from, the best first.
-    pub(super) fn donors(&self, current: Option<VersionId>, id: VersionId) -> Vec<VersionId> {
+    pub(super) fn link_sources(&self, current: Option<VersionId>, id: VersionId) -> Vec<VersionId> {
         let mut donors: Vec<VersionId> = [current, Some(id), self.previous].into_iter().flatten().collect();
         donors.dedup();
-        donors.retain(|&donor| self.knows(donor));
+        donors.retain(|&donor| self.has_directory(donor));
         donors
     }
 
     /// Returns the directories that are not needed while `current` is current.
-    pub(super) fn surplus(&self, current: VersionId, now: i64) -> Vec<VersionId> {
-        let is_over = |made: &Made| made.replaced().is_some_and(|time| now - time >= GRACE.as_secs().cast_signed());
+    pub(super) fn unneeded(&self, current: VersionId, now: i64) -> Vec<VersionId> {
+        let is_over = |made: &PublishedDirectory| {
+            made.replaced().is_some_and(|time| now - time >= REPLACED_DIRECTORY_GRACE.as_secs().cast_signed())
+        };
         let all = self.trees.iter().filter(|&(&id, made)| id != current && Some(id) != self.previous && is_over(made));
         all.map(|(&id, _)| id).collect()
     }
@@ -133,13 +144,13 @@ mod tests {
 
     /// Creates a record after these versions became current one after another, an hour apart, the last one at `HOUR *
     /// n`.
-    fn after(versions: &[u8]) -> (Record, i64) {
-        let (mut record, mut now, mut current) = (Record::default(), 0, None);
+    fn after(versions: &[u8]) -> (PublishRecord, i64) {
+        let (mut record, mut now, mut current) = (PublishRecord::default(), 0, None);
         for &n in versions {
             now += HOUR;
-            record.observe(current, now, |_| true);
+            record.correct_by_state(current, now, |_| true);
             record.add(id(n), MODES, false, now);
-            record.succeed(id(n), current, now);
+            record.set_current(id(n), current, now);
             current = Some(id(n));
         }
         (record, now)
@@ -148,17 +159,17 @@ mod tests {
     #[test]
     fn current_and_the_one_before_stay_however_old_and_others_for_a_while() {
         let (record, now) = after(&[1, 2, 3, 4]);
-        assert_eq!(record.surplus(id(4), now), [id(1), id(2)]);
-        assert_eq!(record.surplus(id(4), now + 1000 * HOUR), [id(1), id(2)]);
-        let grace = GRACE.as_secs().cast_signed();
-        assert_eq!(record.surplus(id(4), 3 * HOUR + grace - 1), [id(1)]);
+        assert_eq!(record.unneeded(id(4), now), [id(1), id(2)]);
+        assert_eq!(record.unneeded(id(4), now + 1000 * HOUR), [id(1), id(2)]);
+        let grace = REPLACED_DIRECTORY_GRACE.as_secs().cast_signed();
+        assert_eq!(record.unneeded(id(4), 3 * HOUR + grace - 1), [id(1)]);
     }
 
     #[test]
     fn going_back_and_forth_keeps_both() {
         let (record, now) = after(&[1, 2, 1, 2, 1]);
-        assert_eq!(record.surplus(id(1), now + HOUR), []);
-        assert_eq!(record.donors(Some(id(1)), id(3)), [id(1), id(2)]);
+        assert_eq!(record.unneeded(id(1), now + HOUR), []);
+        assert_eq!(record.link_sources(Some(id(1)), id(3)), [id(1), id(2)]);
     }
 
     #[test]
@@ -166,13 +177,13 @@ mod tests {
         let (mut record, now) = after(&[1, 2, 3]);
         record.add(id(4), MODES, false, now);
         // The link already leads to 4, but the record does not say so.
-        record.observe(Some(id(4)), now, |_| true);
-        assert!(!record.surplus(id(4), now + HOUR).contains(&id(4)));
+        record.correct_by_state(Some(id(4)), now, |_| true);
+        assert!(!record.unneeded(id(4), now + HOUR).contains(&id(4)));
         assert!(record.trees[&id(3)].replaced.is_some());
         // The times of replacement are in the future now.
-        record.observe(Some(id(4)), now - 100 * HOUR, |_| true);
+        record.correct_by_state(Some(id(4)), now - 100 * HOUR, |_| true);
         assert_eq!(record.trees[&id(1)].replaced, Some(show_unix(now - 100 * HOUR)));
-        record.observe(Some(id(4)), now, |other| other == id(4));
-        assert!(!record.knows(id(1)));
+        record.correct_by_state(Some(id(4)), now, |other| other == id(4));
+        assert!(!record.has_directory(id(1)));
     }
 }

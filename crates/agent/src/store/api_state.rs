@@ -18,8 +18,8 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use docwharf_base::directory::{Access, Demands, Directory, FileId};
-use docwharf_base::durable::Lock;
+use docwharf_base::directory::{Directory, FileAccess, FileId, FileRequirements};
+use docwharf_base::durable::FileLock;
 
 use super::{StoreError, owner};
 
@@ -132,7 +132,7 @@ impl ApiStateDirectory {
         let folder = root.ensure_directory(FOLDER, 0o700);
         let folder = folder.map_err(StoreError::io("make", &root.path().join(FOLDER)))?;
         // A directory that cannot be written to is an error now, before any request is sent.
-        let lock = Lock::take_in(&folder, "lock", LOCK_TIMEOUT);
+        let lock = FileLock::acquire_in(&folder, "lock", LOCK_TIMEOUT);
         drop(lock.map_err(StoreError::io("lock", &folder.path().join("lock")))?);
         let asked = ApiStateDirectory { root, folder };
         asked.sweep();
@@ -172,7 +172,7 @@ impl ApiStateDirectory {
     /// Changes the budget of this name under the lock.
     pub fn with<T>(&self, name: &str, change: impl FnOnce(&mut Ledger) -> T) -> Result<T, StoreError> {
         let (lock, book) = (self.folder.path().join("lock"), self.folder.path().join(BOOK));
-        let locked = Lock::take_in(&self.folder, "lock", LOCK_TIMEOUT).map_err(StoreError::io("lock", &lock))?;
+        let locked = FileLock::acquire_in(&self.folder, "lock", LOCK_TIMEOUT).map_err(StoreError::io("lock", &lock))?;
         let _locked = locked.ok_or_else(|| StoreError::Locked { path: self.folder.path().to_owned() })?;
         let mut budgets = match self.book() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => BudgetFile::default(),
@@ -197,7 +197,8 @@ impl ApiStateDirectory {
         let name_of_file = format!("{name}.jsonl");
         let path = self.folder.path().join(&name_of_file);
         let io = |doing| StoreError::io(doing, &path);
-        let opened = self.folder.open_file(&name_of_file, Access::ReadWriteOrCreate(0o600), Demands::SINGLE_NAME);
+        let opened =
+            self.folder.open_file(&name_of_file, FileAccess::ReadWriteOrCreate(0o600), FileRequirements::SINGLE_NAME);
         let mut file = opened.map_err(io("open"))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
@@ -205,7 +206,7 @@ impl ApiStateDirectory {
         }
         let opened = file.metadata().map_err(io("read"))?;
         let named = self.folder.metadata_of(&name_of_file);
-        if !named.is_ok_and(|named| FileId::of(&named) == FileId::of(&opened)) {
+        if !named.is_ok_and(|named| FileId::from_metadata(&named) == FileId::from_metadata(&opened)) {
             // The process that held the lock has just finished and removed the file: this descriptor has no name any
             // more.
             return self.reading(name, question, notes);

@@ -9,7 +9,7 @@ use docwharf_base::directory::EntryKind;
 use docwharf_base::model::version::VersionId;
 
 use super::writer::{StoreWriter, sweep_unrenamed};
-use super::{VersionStore, StoreError};
+use super::{StoreError, VersionStore};
 
 /// Name of the directory in a store.
 pub(super) const DERIVED: &str = "derived";

@@ -7,10 +7,10 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 
 use serde::{Deserialize, Serialize};
 
-use docwharf_base::directory::{Access, Demands, Directory};
+use docwharf_base::directory::{Directory, FileAccess, FileRequirements};
 use docwharf_base::model::version::VersionId;
 
-use super::{VersionStore, StoreError};
+use super::{StoreError, VersionStore};
 
 /// Name of the file in the store.
 pub const FILE: &str = "history.jsonl";
@@ -78,7 +78,7 @@ fn lines(file: File) -> impl Iterator<Item = Vec<u8>> {
 pub(super) fn append(root: &Directory, event: &HistoryEvent) -> io::Result<()> {
     let mut line = serde_json::to_vec(event)?;
     line.push(b'\n');
-    let mut file = root.open_file(FILE, Access::Append(0o644), Demands::SINGLE_NAME)?;
+    let mut file = root.open_file(FILE, FileAccess::Append(0o644), FileRequirements::SINGLE_NAME)?;
     if !ends_a_line(root.file(FILE)?)? {
         // Ends a line that a crash has torn, so that this event has a line of its own.
         line.insert(0, b'\n');

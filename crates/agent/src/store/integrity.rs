@@ -14,12 +14,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use docwharf_base::directory::{Access, Demands, FileId};
+use docwharf_base::directory::{FileAccess, FileId, FileRequirements};
 use docwharf_base::model::units::{now_rfc3339, parse_time};
 use docwharf_base::model::version::VersionId;
 
 use super::writer::{StoreWriter, json};
-use super::{IMAGE, VersionStore, StoreError};
+use super::{IMAGE, StoreError, VersionStore};
 
 /// Name of the file that marks damaged versions.
 pub(super) const SUSPECT: &str = "suspect";
@@ -100,7 +100,7 @@ impl VersionStore {
 
     fn image_of(&self, id: VersionId) -> Option<ImageFileId> {
         let path = Path::new("versions").join(id.to_string()).join(IMAGE);
-        Some(FileId::of(&self.directory().ok()?.metadata_of(path).ok()?))
+        Some(FileId::from_metadata(&self.directory().ok()?.metadata_of(path).ok()?))
     }
 
     /// Reads the file that marks damaged versions.
@@ -121,7 +121,8 @@ impl StoreWriter {
     pub fn suspect_file(&self) -> Result<File, StoreError> {
         let path = self.store().root().join(SUSPECT);
         let root = self.store().directory();
-        let file = root.and_then(|root| root.open_file(SUSPECT, Access::Append(0o644), Demands::SINGLE_NAME));
+        let file =
+            root.and_then(|root| root.open_file(SUSPECT, FileAccess::Append(0o644), FileRequirements::SINGLE_NAME));
         file.map_err(StoreError::io("open", &path))
     }
 
@@ -156,7 +157,8 @@ impl StoreWriter {
                 return Ok(());
             }
             // Overwritten in place, then truncated: at no moment is the mark of another version missing.
-            let file = self.store().directory()?.open_file(SUSPECT, Access::ReadWrite, Demands::SINGLE_NAME)?;
+            let file =
+                self.store().directory()?.open_file(SUSPECT, FileAccess::ReadWrite, FileRequirements::SINGLE_NAME)?;
             file.write_all_at(others.as_bytes(), 0)?;
             file.set_len(others.len() as u64)?;
             file.sync_all()
@@ -208,9 +210,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use docwharf_base::model::digest::Digest;
     use crate::store::Receipt;
     use crate::store::operations::StoreOperations;
+    use docwharf_base::model::digest::Digest;
 
     fn id(n: u8) -> VersionId {
         VersionId(Digest::of(&[n]))

@@ -26,12 +26,12 @@
 pub mod api_state;
 pub mod derived;
 pub mod history;
+pub mod integrity;
 pub mod operations;
 mod owner;
 pub mod prune;
 pub mod record;
 mod replaced;
-pub mod integrity;
 pub mod space;
 pub mod writer;
 
@@ -369,10 +369,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use docwharf_base::model::digest::Digest;
     use crate::store::operations::StoreOperations;
     use crate::store::record::LabelledVersion;
     use crate::store::writer::StoreWriter;
+    use docwharf_base::model::digest::Digest;
 
     /// An id that begins with these bytes.
     fn id(begin: &[u8]) -> VersionId {

@@ -7,7 +7,7 @@ use docwharf_base::model::units::show_unix;
 use docwharf_base::model::version::VersionId;
 
 use super::record::StoreRecord;
-use super::space::{SpaceLimits, VersionSize, SpaceRequest, held_by_then, is_over, surplus};
+use super::space::{SpaceLimits, SpaceRequest, VersionSize, held_by_then, is_over, surplus};
 use super::{HistoryEvent, Receipt, StoreError, StoredVersion};
 
 /// An event to be noted: its name, version and note; see [`Event`].
@@ -175,7 +175,12 @@ pub trait StoreOperations {
     /// Frees the space for `wanted`, and returns the versions removed for it. Derived files are removed first. Then
     /// follow the versions that `keep` does not keep; with `min_free` any unprotected version may follow, oldest first.
     /// No version is removed if the removals would not suffice.
-    fn make_room(&self, record: &StoreRecord, allowance: &SpaceLimits, wanted: SpaceRequest) -> Result<Vec<VersionId>, StoreError> {
+    fn make_room(
+        &self,
+        record: &StoreRecord,
+        allowance: &SpaceLimits,
+        wanted: SpaceRequest,
+    ) -> Result<Vec<VersionId>, StoreError> {
         let path = || self.root().to_owned();
         let min_free = allowance.min_free.unwrap_or(0);
         let target = wanted.more.saturating_add(min_free);
@@ -230,8 +235,8 @@ mod tests {
     use std::io;
 
     use super::*;
-    use docwharf_base::model::digest::Digest;
     use crate::store::record::{ActivationHold, OfferedVersion};
+    use docwharf_base::model::digest::Digest;
 
     fn id(n: u8) -> VersionId {
         VersionId(Digest::of(&[n]))

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use docwharf_base::mapped::Mappings;
+use docwharf_base::mapped_files::FileMappings;
 use docwharf_base::model::version::VersionId;
 
 use super::StoreError;
@@ -16,11 +16,11 @@ use super::writer::StoreWriter;
 
 /// Images that were removed while this process had them mapped, with their sizes in bytes.
 #[derive(Debug, Default)]
-pub(super) struct Removed(Mutex<Vec<(Mappings, u64)>>);
+pub(super) struct Removed(Mutex<Vec<(FileMappings, u64)>>);
 
 impl Removed {
-    fn note(&self, mappings: Mappings, bytes: u64) {
-        if mappings.are_there() {
+    fn note(&self, mappings: FileMappings, bytes: u64) {
+        if mappings.is_any_alive() {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push((mappings, bytes));
         }
     }
@@ -28,7 +28,7 @@ impl Removed {
     /// Bytes of the removed images that are still mapped.
     pub(super) fn bytes(&self) -> u64 {
         let mut removed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        removed.retain(|(mappings, _)| mappings.are_there());
+        removed.retain(|(mappings, _)| mappings.is_any_alive());
         removed.iter().map(|(_, bytes)| bytes).sum()
     }
 }
@@ -54,7 +54,7 @@ impl StoreWriter {
         let (versions, staging) = (self.store().folder("versions")?, self.store().folder("staging")?);
         let name = id.to_string();
         let mapped = self.store().image(id).and_then(|image| image.metadata());
-        let mapped = mapped.map(|image| (Mappings::of(&image), image.len()));
+        let mapped = mapped.map(|image| (FileMappings::find(&image), image.len()));
         versions.rename(&name, &staging, &name).map_err(StoreError::io("remove", &dir))?;
         if let Ok((mappings, bytes)) = mapped {
             self.removed.note(mappings, bytes);

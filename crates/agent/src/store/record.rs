@@ -567,7 +567,8 @@ mod tests {
     #[test]
     fn a_version_is_active_since_it_became_so_and_the_one_before_it_is_previous() {
         let mut record = StoreRecord { previous: Some(id(9)), ..StoreRecord::default() };
-        let told = |record: &StoreRecord| (record.active, record.active_since.clone().unwrap_or_default(), record.previous);
+        let told =
+            |record: &StoreRecord| (record.active, record.active_since.clone().unwrap_or_default(), record.previous);
         record.activate(id(1), "1");
         assert_eq!(told(&record), (Some(id(1)), "1".to_owned(), Some(id(9))), "nothing was active before");
         record.activate(id(1), "2");

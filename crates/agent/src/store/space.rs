@@ -3,12 +3,12 @@
 use std::io;
 use std::path::Path;
 
-use docwharf_base::directory::{Directory, Entry, EntryKind};
+use docwharf_base::directory::{Directory, DirectoryEntry, EntryKind};
 use docwharf_base::model::version::VersionId;
 
 use super::derived::DERIVED;
 use super::record::StoreRecord;
-use super::{VersionStore, StoreError, StoredVersion};
+use super::{StoreError, StoredVersion, VersionStore};
 
 /// Limits of the store's disk space.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,7 +62,8 @@ impl VersionStore {
 /// the source would bring it again.
 pub(super) fn surplus(record: &StoreRecord, allowance: &SpaceLimits, sizes: &[VersionSize]) -> Vec<VersionSize> {
     let may_go = sizes.iter().filter(|(id, _)| !record.protects(*id));
-    let (offered, others): (Vec<VersionSize>, Vec<VersionSize>) = may_go.partition(|(id, _)| record.offered_version() == Some(*id));
+    let (offered, others): (Vec<VersionSize>, Vec<VersionSize>) =
+        may_go.partition(|(id, _)| record.offered_version() == Some(*id));
     let keep = offered.len().saturating_add(allowance.keep);
     let unprotected = [offered, others].concat();
     let mut kept = keep.min(unprotected.len());
@@ -105,7 +106,7 @@ pub fn free_bytes(path: &Path) -> io::Result<Option<u64>> {
 /// verification.
 fn bytes_below(directory: &Directory) -> u64 {
     let Ok(entries) = directory.entries() else { return 0 };
-    let of = |entry: Entry| match entry.kind {
+    let of = |entry: DirectoryEntry| match entry.kind {
         EntryKind::Directory => directory.directory(&entry.name).map_or(0, |inner| bytes_below(&inner)),
         _ => directory.metadata_of(&entry.name).map_or(0, |metadata| metadata.len()),
     };
@@ -116,8 +117,8 @@ fn bytes_below(directory: &Directory) -> u64 {
 #[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
     use super::*;
-    use docwharf_base::model::digest::Digest;
     use crate::store::record::{ActivationHold, LabelledVersion, OfferedVersion};
+    use docwharf_base::model::digest::Digest;
 
     fn id(n: u8) -> VersionId {
         VersionId(Digest::of(&[n]))

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use docwharf_base::chain::{Chain, words};
 use docwharf_base::directory::{Directory, EntryKind, FileId, is_unsupported};
-use docwharf_base::durable::Lock;
+use docwharf_base::durable::FileLock;
+use docwharf_base::error_chain::{ErrorChain, error_message};
 use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
 
@@ -20,7 +20,10 @@ use super::operations::StoreOperations;
 use super::prune::Removed;
 use super::record::{self, StoreRecord};
 use super::space::{VersionSize, free_bytes};
-use super::{CONTROL, HistoryEvent, IMAGE, INDEX, MAX_RECORD_BYTES, Receipt, VersionStore, StoreError, StoredVersion, history, owner};
+use super::{
+    CONTROL, HistoryEvent, IMAGE, INDEX, MAX_RECORD_BYTES, Receipt, StoreError, StoredVersion, VersionStore, history,
+    owner,
+};
 
 /// Bytes of the longest path that Linux accepts, including its NUL (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;
@@ -37,7 +40,7 @@ pub struct StoreWriter {
     user: OnceLock<User>,
     /// Removed images that are still mapped: their disk space is not free yet.
     pub(super) removed: Removed,
-    _lock: Lock,
+    _lock: FileLock,
 }
 
 /// Called before a version is removed, to release its lease.
@@ -113,7 +116,7 @@ impl StoreWriter {
         let store = VersionStore::at(root);
         let path = root.join("lock");
         let directory = store.directory().map_err(StoreError::io("open", root))?;
-        let take = |patience| Lock::take_in(directory, "lock", patience).map_err(StoreError::io("lock", &path));
+        let take = |patience| FileLock::acquire_in(directory, "lock", patience).map_err(StoreError::io("lock", &path));
         let mut lock = take(Duration::ZERO)?;
         if lock.is_none() && !patience.is_zero() {
             tracing::warn!(
@@ -293,7 +296,7 @@ fn check_length(root: &Path) -> Result<(), StoreError> {
 /// Checks that the stage still contains this image: in a store of another user, that user may have replaced it.
 fn is_still_there(stage: &VersionStage, image: &File) -> io::Result<()> {
     let named = stage.directory.metadata_of(IMAGE)?;
-    if FileId::of(&named) == FileId::of(&image.metadata()?) {
+    if FileId::from_metadata(&named) == FileId::from_metadata(&image.metadata()?) {
         Ok(())
     } else {
         let why = "another process replaced the file while it was being stored; check who may write to the store, then try \
@@ -389,7 +392,7 @@ impl StoreOperations for StoreWriter {
             history::bound(root, is_here)
         });
         if let Err(error) = written {
-            tracing::warn!("cannot write {}: {}", path.display(), words(&error));
+            tracing::warn!("cannot write {}: {}", path.display(), error_message(&error));
         }
     }
 
@@ -422,7 +425,7 @@ impl StoreOperations for StoreWriter {
         root.replace(record::DAMAGED, 0o644, &bytes).map_err(StoreError::io("write", &kept))?;
         tracing::warn!(
             "{}; a copy of it is kept as {}: to repeat a change made by hand, leave out the last line (\"sum\")",
-            Chain(damage),
+            ErrorChain(damage),
             kept.display()
         );
         Ok(())

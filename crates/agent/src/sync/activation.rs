@@ -5,16 +5,18 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use docwharf_base::chain::Chain;
-use docwharf_base::model::version::{VersionLabel, VersionId};
-use docwharf_site::seal::SealProgress;
 use crate::store::operations::StoreOperations;
 use crate::store::record::{ActivationHold, LabelledVersion, OfferedVersion, StoreRecord};
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::version::{VersionId, VersionLabel};
+use docwharf_site::seal::SealProgress;
 
+use super::activation_decision::{
+    ActivationDecision, ActivationRequest, NEVER_CANCELLED, decide, outcome, tell_history,
+};
 use super::ingest::{IncomingBundle, IngestedBundle, Occasion, ingest_bundle};
-use super::activation_decision::{ActivationRequest, ActivationDecision, NEVER_CANCELLED, decide, outcome, tell_history};
 use super::seal_operations::SealOperations;
-use super::{ActivationMode, SyncIntent, SyncOutcome, SyncError, disk_space};
+use super::{ActivationMode, SyncError, SyncIntent, SyncOutcome, disk_space};
 
 /// The result of a sync, and what is reported with it.
 #[derive(Debug)]
@@ -49,7 +51,7 @@ pub fn read_record<K: StoreOperations>(keeper: &K) -> Result<StoreRecord, SyncEr
             let kept = keeper.keep_damaged(&error);
             let record = recover_record(keeper)?;
             if let Err(error) = kept.and_then(|()| keeper.mend(&record)) {
-                tracing::warn!("{}", Chain(&error));
+                tracing::warn!("{}", ErrorChain(&error));
             }
             Ok(record)
         }
@@ -152,7 +154,7 @@ fn prune<K: StoreOperations>(keeper: &K, record: &StoreRecord, intent: &SyncInte
             !removed.is_empty()
         }
         Err(error) => {
-            tracing::warn!("{}", Chain(&error));
+            tracing::warn!("{}", ErrorChain(&error));
             false
         }
     }
@@ -188,13 +190,23 @@ pub fn import<W: SealOperations>(
     let intent = &in_force();
     let ahead = RefCell::default();
     let occasion = Occasion::Import;
-    let arrival =
-        IncomingBundle { path, file, source, title: source, occasion, label, demanded: None, job: None, sent: None, ahead };
+    let arrival = IncomingBundle {
+        path,
+        file,
+        source,
+        title: source,
+        occasion,
+        label,
+        demanded: None,
+        job: None,
+        sent: None,
+        ahead,
+    };
     let brought = match ingest_bundle(shop, &mut record, intent, &arrival, false, who, meter) {
         Ok(brought) => brought,
         Err(error) => {
             if error.is_refusal() {
-                shop.note(who, "refused", None, Some(Chain(&error).to_string()));
+                shop.note(who, "refused", None, Some(ErrorChain(&error).to_string()));
             }
             return Err(error);
         }
@@ -205,7 +217,11 @@ pub fn import<W: SealOperations>(
 
 /// The version that should be served now, followed by those to fall back to. A version that was never active because it
 /// waits for a person or was refused by the gate is left out.
-pub fn candidates(record: &StoreRecord, intent: &SyncIntent, stored: impl Iterator<Item = VersionId>) -> Vec<VersionId> {
+pub fn candidates(
+    record: &StoreRecord,
+    intent: &SyncIntent,
+    stored: impl Iterator<Item = VersionId>,
+) -> Vec<VersionId> {
     let guarded = intent.activation == ActivationMode::Manual || !intent.gate.is_off();
     if guarded && record.active.is_none() && record.newest.is_some() {
         // Every stored version has been kept back so far.
@@ -225,11 +241,11 @@ pub fn candidates(record: &StoreRecord, intent: &SyncIntent, stored: impl Iterat
 #[cfg(test)]
 mod tests {
     use super::*;
-    use docwharf_base::model::digest::Digest;
     use crate::store::history::BY_HAND;
     use crate::store::writer::StoreWriter;
     use crate::store::{HistoryEvent, IMAGE, Receipt};
     use crate::sync::gate::GateRules;
+    use docwharf_base::model::digest::Digest;
 
     fn id(n: u8) -> VersionId {
         VersionId(Digest::of(&[n]))
@@ -347,7 +363,8 @@ mod tests {
     #[test]
     fn what_was_kept_back_is_never_fallen_back_to() {
         let manual = SyncIntent { activation: ActivationMode::Manual, ..SyncIntent::default() };
-        let gated = SyncIntent { gate: GateRules { min_pages: Some(1), ..GateRules::default() }, ..SyncIntent::default() };
+        let gated =
+            SyncIntent { gate: GateRules { min_pages: Some(1), ..GateRules::default() }, ..SyncIntent::default() };
         let record = |active: Option<u8>, previous: Option<u8>, newest: Option<u8>| StoreRecord {
             active: active.map(id),
             previous: previous.map(id),
@@ -388,13 +405,21 @@ mod tests {
             (1, 2, None, false, manual(), SyncOutcome::Staged(id(2))),
             (1, 2, Some(1), false, manual(), SyncOutcome::Current(Some(id(1)))),
             (1, 2, Some(3), false, manual(), SyncOutcome::NotActive(id(3), "a newer version is there".to_owned())),
-            (1, 1, Some(2), false, SyncIntent::default(), SyncOutcome::NotActive(id(2), "a newer version is there".to_owned())),
+            (
+                1,
+                1,
+                Some(2),
+                false,
+                SyncIntent::default(),
+                SyncOutcome::NotActive(id(2), "a newer version is there".to_owned()),
+            ),
             (1, 2, None, true, SyncIntent::default(), SyncOutcome::Current(Some(id(1)))),
         ];
         let told = |active: u8, newest: u8, found: Option<u8>, is_held: bool, intent: &SyncIntent| {
             let dir = tempfile::tempdir().unwrap();
             let writer = store(dir.path(), &[1, 2, 3, 4]);
-            let mut record = StoreRecord { newest: Some(id(newest)), hold: is_held.then(hold), ..StoreRecord::default() };
+            let mut record =
+                StoreRecord { newest: Some(id(newest)), hold: is_held.then(hold), ..StoreRecord::default() };
             record.activate(id(active), "t");
             writer.mend(&record).unwrap();
             let in_force = || SyncIntent {

@@ -1,13 +1,13 @@
 //! The decision whether the version that is due becomes active. A hold, the pin, a person and the gate take part in it.
 
-use docwharf_base::model::units::show_unix;
-use docwharf_base::model::version::{VersionLabel, VersionId};
 use crate::store::operations::StoreOperations;
-use crate::store::record::{StoreRecord, GateVerdict};
+use crate::store::record::{GateVerdict, StoreRecord};
+use docwharf_base::model::units::show_unix;
+use docwharf_base::model::version::{VersionId, VersionLabel};
 
-use super::waiting::{WaitingVersion, WaitingReason, way_out};
 use super::seal_operations::SealOperations;
-use super::{ActivationMode, SyncIntent, SyncOutcome, SyncError};
+use super::waiting::{WaitingReason, WaitingVersion, way_out};
+use super::{ActivationMode, SyncError, SyncIntent, SyncOutcome};
 
 /// The decision about the version that is due.
 #[derive(Debug, PartialEq, Eq)]
@@ -136,9 +136,9 @@ pub(super) fn outcome(decided: ActivationDecision, active: Option<VersionId>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use docwharf_base::model::digest::Digest;
     use crate::store::record::ActivationHold;
     use crate::sync::gate::GateRules;
+    use docwharf_base::model::digest::Digest;
 
     fn id(n: u8) -> VersionId {
         VersionId(Digest::of(&[n]))
@@ -156,7 +156,12 @@ mod tests {
         record
     }
 
-    fn verdict(intent: &SyncIntent, version: VersionId, against: Option<VersionId>, refused: Option<&str>) -> GateVerdict {
+    fn verdict(
+        intent: &SyncIntent,
+        version: VersionId,
+        against: Option<VersionId>,
+        refused: Option<&str>,
+    ) -> GateVerdict {
         GateVerdict {
             version,
             against,
@@ -168,7 +173,12 @@ mod tests {
         }
     }
 
-    fn decided(record: &mut StoreRecord, intent: &SyncIntent, force: bool, verdict: Option<GateVerdict>) -> Option<ActivationDecision> {
+    fn decided(
+        record: &mut StoreRecord,
+        intent: &SyncIntent,
+        force: bool,
+        verdict: Option<GateVerdict>,
+    ) -> Option<ActivationDecision> {
         match step(record, intent, force, verdict, 0, |_| true) {
             DecisionStep::Done(decided) => Some(decided),
             DecisionStep::Judge(..) => None,
@@ -178,7 +188,10 @@ mod tests {
     #[test]
     fn without_a_gate_what_is_due_becomes_active() {
         let mut record = record();
-        assert_eq!(decided(&mut record, &intent(false, false), false, None), Some(ActivationDecision::Activated(id(2), None)));
+        assert_eq!(
+            decided(&mut record, &intent(false, false), false, None),
+            Some(ActivationDecision::Activated(id(2), None))
+        );
         assert_eq!(record.active, Some(id(2)));
         assert_eq!(decided(&mut record, &intent(false, false), false, None), Some(ActivationDecision::Nothing));
     }
@@ -190,11 +203,17 @@ mod tests {
         let no = verdict(&intent, id(2), Some(id(1)), Some("no"));
         let first = decided(&mut record, &intent, false, Some(no.clone()));
         assert_eq!(first, Some(ActivationDecision::Refused(id(2), "no".into(), true)));
-        assert_eq!(decided(&mut record, &intent, false, None), Some(ActivationDecision::Refused(id(2), "no".into(), false)));
+        assert_eq!(
+            decided(&mut record, &intent, false, None),
+            Some(ActivationDecision::Refused(id(2), "no".into(), false))
+        );
         assert_eq!(record.active, Some(id(1)));
         let again = decided(&mut record, &intent, false, Some(no));
         assert_eq!(again, Some(ActivationDecision::Refused(id(2), "no".into(), false)), "said again, it is no news");
-        assert_eq!(decided(&mut record, &intent, true, None), Some(ActivationDecision::Activated(id(2), Some("no".into()))));
+        assert_eq!(
+            decided(&mut record, &intent, true, None),
+            Some(ActivationDecision::Activated(id(2), Some("no".into())))
+        );
     }
 
     #[test]
@@ -239,7 +258,10 @@ mod tests {
         };
         assert_eq!((version, against, before), (id(2), Some(id(1)), None));
         let yes = verdict(&gated, id(2), Some(id(1)), None);
-        assert_eq!(decided(&mut record, &gated, false, Some(yes.clone())), Some(ActivationDecision::Activated(id(2), None)));
+        assert_eq!(
+            decided(&mut record, &gated, false, Some(yes.clone())),
+            Some(ActivationDecision::Activated(id(2), None))
+        );
         assert_eq!((record.gate, record.active_since.as_deref()), (Some(yes), Some("1970-01-01T00:00:00Z")));
     }
 
@@ -271,10 +293,15 @@ mod tests {
         let active = Some(id(1));
         assert_eq!(outcome(ActivationDecision::Nothing, active), SyncOutcome::Current(active));
         assert_eq!(outcome(ActivationDecision::Nothing, None), SyncOutcome::Current(None));
-        assert_eq!(outcome(ActivationDecision::Activated(id(2), Some("no".into())), active), SyncOutcome::Activated(id(2)));
+        assert_eq!(
+            outcome(ActivationDecision::Activated(id(2), Some("no".into())), active),
+            SyncOutcome::Activated(id(2))
+        );
         assert_eq!(outcome(ActivationDecision::Staged(id(2)), active), SyncOutcome::Staged(id(2)));
         for (active, says_so) in [(active, false), (None, true)] {
-            let SyncOutcome::NotActive(of, why) = outcome(ActivationDecision::Refused(id(2), "no".into(), true), active) else {
+            let SyncOutcome::NotActive(of, why) =
+                outcome(ActivationDecision::Refused(id(2), "no".into(), true), active)
+            else {
                 panic!("it is not active")
             };
             assert!(of == id(2) && why.starts_with("refused by the gate: no; "), "{why}");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use zeroize::Zeroizing;
 
-use docwharf_base::regular;
+use docwharf_base::regular_file;
 use docwharf_base::secret::Secret;
 
 use super::SyncError;
@@ -61,7 +61,7 @@ impl KeyPlace {
             KeyPlace::Given(key) => key.expose().to_owned(),
             KeyPlace::Nowhere => return Err(absent(none.to_owned())),
             KeyPlace::File(path) | KeyPlace::Credential(path) | KeyPlace::UnitCredential { path, .. } => {
-                regular::read_text(path, MAX_KEY_FILE_BYTES)
+                regular_file::read_text(path, MAX_KEY_FILE_BYTES)
                     .map_err(|error| absent(format!("cannot read the API key from {}: {error}", self.name())))?
             }
         });

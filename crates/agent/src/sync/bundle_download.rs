@@ -3,20 +3,20 @@
 
 use std::path::PathBuf;
 
+use crate::fetch::{BundleValidator, DownloadResult, ReceivedBundle};
+use crate::store::record::{BundleCheck, LabelledVersion};
 use docwharf_base::backoff;
-use docwharf_base::chain::Chain;
-use docwharf_base::secret::SafeUrl;
-use crate::fetch::{Arrived, Fetched, Known};
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::show_unix;
-use docwharf_base::net::retry::{Attempts, Call};
-use docwharf_base::net::trouble::Cause;
-use crate::store::record::{LabelledVersion, BundleCheck};
+use docwharf_base::net::request_error::RequestErrorCause;
+use docwharf_base::net::retry::{CallAttempts, CallKind};
+use docwharf_base::secret::SafeUrl;
 
 use super::SyncError;
-use super::error::{MAX_LINKS, is_dead_link};
-use super::plan::{SyncTrigger, PlanInput};
-use super::run::{FoundVersion, SyncRun};
 use super::environment::{KnownBundle, SyncEnvironment};
+use super::error::{MAX_LINKS, is_dead_link};
+use super::plan::{PlanInput, SyncTrigger};
+use super::run::{FoundVersion, SyncRun};
 
 impl<W: SyncEnvironment> SyncRun<'_, W> {
     pub(super) fn begin_download(&mut self, source: &str) -> Result<Vec<KnownBundle>, SyncError> {
@@ -43,16 +43,16 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
     ) -> Result<FoundVersion, SyncError> {
         let renewable = job.is_some();
         let mut url = link(self)?;
-        let mut attempts = Attempts::default();
+        let mut attempts = CallAttempts::default();
         let mut links = 1;
         loop {
             self.world.tell(&format!("downloading {url}"));
             let trouble = match self.world.fetch(self.record, &url)? {
-                Ok(Fetched::Unchanged(same)) => {
+                Ok(DownloadResult::Unchanged(same)) => {
                     self.world.tell("the bundle is the one that is known");
                     return self.unchanged(wish, source, known, &same);
                 }
-                Ok(Fetched::Whole(arrived)) => {
+                Ok(DownloadResult::Received(arrived)) => {
                     let result = self.arrived(wish, source, job, &arrived);
                     if arrived.resumed && result.as_ref().err().is_some_and(SyncError::is_refusal) {
                         // A power cut may have damaged the part that was downloaded before: it is downloaded again
@@ -76,15 +76,15 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
                 self.world.warn(&format!("the link is dead ({trouble}): asking for a fresh one"));
                 if links > 1 {
                     // A link that never worked may need a moment.
-                    let pause = backoff::step(links - 1, self.world.random());
+                    let pause = backoff::pause_after_attempt(links - 1, self.world.random());
                     self.world.wait(pause)?;
                 }
                 links += 1;
                 url = link(self)?;
                 continue;
             }
-            let Some(pause) = attempts.next(Call::Read, &trouble, self.world.random()) else {
-                if matches!(trouble.cause, Cause::Disk | Cause::TooLarge) {
+            let Some(pause) = attempts.next_pause(CallKind::Read, &trouble, self.world.random()) else {
+                if matches!(trouble.cause, RequestErrorCause::Disk | RequestErrorCause::TooLarge) {
                     self.world.discard();
                 }
                 return Err(SyncError::Download { link: url.to_string(), signed: url.has_query(), trouble, renewable });
@@ -100,7 +100,7 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
         wish: &PlanInput<'_>,
         source: &str,
         known: &[KnownBundle],
-        same: &Known,
+        same: &BundleValidator,
     ) -> Result<FoundVersion, SyncError> {
         let version = known.iter().find(|(known, _)| known == same).and_then(|(_, version)| *version);
         let Some(id) = version else { return Err(self.still_refused()) };
@@ -122,7 +122,7 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
         wish: &PlanInput<'_>,
         source: &str,
         job: Option<&str>,
-        arrived: &Arrived,
+        arrived: &ReceivedBundle,
     ) -> Result<FoundVersion, SyncError> {
         let inner: Option<PathBuf> = if arrived.encoded { self.world.unwrap(arrived)? } else { None };
         let path = inner.as_deref().unwrap_or(&arrived.path);
@@ -137,7 +137,7 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
                 validator: arrived.known.as_ref().map(|known| known.validator.clone()),
                 sha256: brought.as_ref().ok().and_then(|brought| brought.sha256).map(|digest| digest.hex()),
                 version: brought.as_ref().ok().map(|brought| brought.id),
-                refusal: brought.as_ref().err().map(|refused| Chain(refused).to_string()),
+                refusal: brought.as_ref().err().map(|refused| ErrorChain(refused).to_string()),
             });
         }
         brought.map(|brought| (brought.id, Some(brought)))

@@ -3,13 +3,13 @@
 
 use std::os::unix::fs::FileExt;
 
-use docwharf_base::regular;
-use docwharf_site::bundle::{BundleKind, format};
-use docwharf_base::model::units::show_size;
 use crate::store::StoreError;
 use crate::store::operations::StoreOperations;
 use crate::store::record::StoreRecord;
 use crate::store::space::{SpaceLimits, SpaceRequest};
+use docwharf_base::model::units::show_size;
+use docwharf_base::regular_file;
+use docwharf_site::bundle::{BundleKind, format};
 
 use super::SyncIntent;
 use super::ingest::IncomingBundle;
@@ -38,7 +38,7 @@ pub fn reserve_space<K: StoreOperations>(
 pub(super) fn to_seal(arrival: &IncomingBundle<'_>, ours: bool) -> SpaceRequest {
     let opened = match arrival.file {
         Some(file) => file.try_clone(),
-        None => regular::open(arrival.path),
+        None => regular_file::open(arrival.path),
     };
     let Ok(file) = opened else { return SpaceRequest::default() };
     let mut head = [0; 4];

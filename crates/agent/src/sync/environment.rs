@@ -4,24 +4,24 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::api::wire::{Job, Link};
-use docwharf_base::secret::SafeUrl;
-use crate::fetch::{Arrived, Fetched, Known};
+use crate::api::responses::{ExportJob, PresignedLink};
+use crate::fetch::{BundleValidator, DownloadResult, ReceivedBundle};
+use crate::store::record::{ProbeResult, StoreRecord};
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
-use docwharf_base::net::trouble::Trouble;
-use crate::store::record::{ProbeResult, StoreRecord};
+use docwharf_base::net::request_error::RequestError;
+use docwharf_base::secret::SafeUrl;
 
 use super::SyncError;
+use super::activation::SyncReport;
 use super::ingest::{IncomingBundle, IngestedBundle};
 use super::plan::BundleFileState;
-use super::activation::SyncReport;
 
 /// The result of a network call: a response, or an error that may pass. The outer error ends the sync.
-pub type CallResult<T> = Result<Result<T, Trouble>, SyncError>;
+pub type CallResult<T> = Result<Result<T, RequestError>, SyncError>;
 
 /// A bundle that need not be downloaded again, and the version in it; none if it was refused.
-pub type KnownBundle = (Known, Option<VersionId>);
+pub type KnownBundle = (BundleValidator, Option<VersionId>);
 
 /// The effects of a sync on the store, on files and on the network.
 pub trait SyncEnvironment {
@@ -61,27 +61,32 @@ pub trait SyncEnvironment {
     /// Starts an export job.
     fn start_job(&mut self) -> CallResult<String>;
     /// Requests the state of a job.
-    fn poll(&mut self, id: &str) -> CallResult<Job>;
+    fn poll(&mut self, id: &str) -> CallResult<ExportJob>;
     /// Requests a link to the bundle of a job.
-    fn link(&mut self, id: &str) -> CallResult<Link>;
+    fn link(&mut self, id: &str) -> CallResult<PresignedLink>;
 
     /// Bundles of this source that need not be downloaded again.
     fn known(&self, record: &StoreRecord, source: &str) -> Vec<KnownBundle>;
     /// Begins the download of a bundle. What an earlier attempt at the same source has left is continued.
-    fn begin_download(&mut self, source: &str, known: Vec<Known>) -> Result<(), SyncError>;
+    fn begin_download(&mut self, source: &str, known: Vec<BundleValidator>) -> Result<(), SyncError>;
     /// Frees the space for a bundle of `size` bytes.
     fn reserve(&mut self, record: &StoreRecord, size: u64) -> Result<(), SyncError>;
     /// Makes one attempt to download the bundle, if there is space for it.
-    fn fetch(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<Fetched>;
+    fn fetch(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult>;
     /// Whether the attempts so far have made progress worth a reset of their count.
     fn has_moved(&mut self) -> bool;
     /// Discards what has been downloaded.
     fn discard(&mut self);
     /// Removes a second layer of gzip, if there is one.
-    fn unwrap(&mut self, arrived: &Arrived) -> Result<Option<std::path::PathBuf>, SyncError>;
+    fn unwrap(&mut self, arrived: &ReceivedBundle) -> Result<Option<std::path::PathBuf>, SyncError>;
 
     /// Verifies, seals and commits a bundle; `ours` says that the file may be moved.
-    fn bring(&mut self, record: &mut StoreRecord, arrival: &IncomingBundle<'_>, ours: bool) -> Result<IngestedBundle, SyncError>;
+    fn bring(
+        &mut self,
+        record: &mut StoreRecord,
+        arrival: &IncomingBundle<'_>,
+        ours: bool,
+    ) -> Result<IngestedBundle, SyncError>;
     /// Records that a check of `source` has found a version that is stored.
     fn find_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError>;
     /// Activates the version that is due, and prunes.

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::api::ask::Ask;
-use docwharf_site::bundle::refusal::BundleFault;
+use crate::api::calls::ApiCall;
+use crate::store::StoreError;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::show_duration;
 use docwharf_base::model::version::VersionId;
 use docwharf_base::net::client::ClientError;
-use docwharf_base::net::trouble::{Cause, Trouble};
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
+use docwharf_site::bundle::refusal::BundleFault;
 use docwharf_site::seal::SealError;
-use crate::store::StoreError;
 
 /// An error of a sync or an import.
 #[derive(Debug, thiserror::Error)]
@@ -60,14 +60,14 @@ pub enum SyncError {
         source: Box<SyncError>,
     },
     /// A call to the API has failed.
-    #[error("cannot {doing}: {trouble}{}", .call.hint(.trouble))]
+    #[error("cannot {doing}: {trouble}{}", .call.advice(.trouble))]
     Upstream {
         /// The operation: "start the export of …".
         doing: String,
         /// The call.
-        call: Ask,
+        call: ApiCall,
         /// The cause.
-        trouble: Trouble,
+        trouble: RequestError,
     },
     /// A link gave no bundle.
     #[error("cannot download {link}: {trouble}{}", link_hint(*.signed, .trouble, *.renewable))]
@@ -77,7 +77,7 @@ pub enum SyncError {
         /// Whether the link has a query, as signed links have.
         signed: bool,
         /// The cause.
-        trouble: Trouble,
+        trouble: RequestError,
         /// Whether the API can give a fresh link.
         renewable: bool,
     },
@@ -95,7 +95,7 @@ pub enum SyncError {
         /// The job's id.
         id: String,
         /// The API's response.
-        trouble: Trouble,
+        trouble: RequestError,
     },
     /// The export job has exceeded its timeout.
     #[error("the export job {id} is not done after {} (sync.jobTimeout); it was last seen {state}{}", show_duration(*.after), not_moved(*.still))]
@@ -149,7 +149,7 @@ impl SyncError {
     pub fn is_refusal(&self) -> bool {
         match self {
             SyncError::WrongDigest { .. } | SyncError::Seal(SealError::Refused { .. }) => true,
-            SyncError::Download { trouble, .. } => trouble.cause == Cause::TooLarge,
+            SyncError::Download { trouble, .. } => trouble.cause == RequestErrorCause::TooLarge,
             _ => false,
         }
     }
@@ -187,22 +187,24 @@ fn not_moved(still: Duration) -> String {
 pub const MAX_LINKS: u32 = 4;
 
 /// Whether a response says that the link is dead, and not the server.
-pub fn is_dead_link(trouble: &Trouble) -> bool {
+pub fn is_dead_link(trouble: &RequestError) -> bool {
     match trouble.cause {
-        Cause::Status(401 | 403 | 404 | 410) => true,
+        RequestErrorCause::Status(401 | 403 | 404 | 410) => true,
         // S3 reports an expired token with status 400.
-        Cause::Status(400) => trouble.code().is_some_and(|code| code.contains("Expired") || code.contains("Token")),
+        RequestErrorCause::Status(400) => {
+            trouble.code().is_some_and(|code| code.contains("Expired") || code.contains("Token"))
+        }
         _ => false,
     }
 }
 
-fn link_hint(signed: bool, trouble: &Trouble, renewable: bool) -> String {
+fn link_hint(signed: bool, trouble: &RequestError, renewable: bool) -> String {
     let hint = match trouble.cause {
-        Cause::Disk => "free some space, or check the store's owner and mode",
-        Cause::TooLarge => "raise the limit if you trust it",
-        Cause::NotSent => "check the network and proxies",
+        RequestErrorCause::Disk => "free some space, or check the store's owner and mode",
+        RequestErrorCause::TooLarge => "raise the limit if you trust it",
+        RequestErrorCause::NotConnected => "check the network and proxies",
         _ if is_dead_link(trouble) && renewable => "fresh links from the API did not help either",
-        Cause::Status(404 | 410) => "check staticExport.bundleUrl",
+        RequestErrorCause::Status(404 | 410) => "check staticExport.bundleUrl",
         _ if is_dead_link(trouble) && signed => {
             "the link has probably expired and cannot be renewed: put a fresh one in staticExport.bundleUrl, or set [api] to have links made"
         }
@@ -228,31 +230,35 @@ mod tests {
         std::io::ErrorKind::NotFound.into()
     }
 
-    fn download(trouble: Trouble, signed: bool, renewable: bool) -> SyncError {
+    fn download(trouble: RequestError, signed: bool, renewable: bool) -> SyncError {
         SyncError::Download { link: "https://b.example/b.zip".to_owned(), signed, trouble, renewable }
     }
 
-    fn trouble(cause: Cause) -> Trouble {
-        Trouble::new(cause, "x")
+    fn trouble(cause: RequestErrorCause) -> RequestError {
+        RequestError::new(cause, "x")
     }
 
     #[test]
     fn an_error_is_a_refusal_a_cut_an_absence_or_none_of_them() {
         let digest = Digest::of(b"x");
         let read = || SealError::Read { path: "b.zip".into(), source: missing() };
-        let upstream = |cause| SyncError::Upstream { doing: String::new(), call: Ask::Poll, trouble: trouble(cause) };
+        let upstream =
+            |cause| SyncError::Upstream { doing: String::new(), call: ApiCall::Poll, trouble: trouble(cause) };
         // Whether it is a refusal, a truncation, an absence.
         let cases = [
             (SyncError::WrongDigest { name: String::new(), found: digest, demanded: digest }, [true, false, false]),
             (refused(BundleFault::Duplicate), [true, false, false]),
             (refused(BundleFault::Truncated("x")), [true, true, false]),
             (SyncError::Seal(read()), [false; 3]),
-            (download(trouble(Cause::TooLarge), false, false), [true, false, false]),
-            (download(trouble(Cause::Disk), false, false), [false; 3]),
-            (download(trouble(Cause::Status(404)), false, false), [false; 3]),
-            (upstream(Cause::TooLarge), [false; 3]),
+            (download(trouble(RequestErrorCause::TooLarge), false, false), [true, false, false]),
+            (download(trouble(RequestErrorCause::Disk), false, false), [false; 3]),
+            (download(trouble(RequestErrorCause::Status(404)), false, false), [false; 3]),
+            (upstream(RequestErrorCause::TooLarge), [false; 3]),
             (SyncError::StillRefused(String::new()), [false; 3]),
-            (SyncError::Changing { path: "b.zip".into(), source: Box::new(refused(BundleFault::Truncated("x"))) }, [false; 3]),
+            (
+                SyncError::Changing { path: "b.zip".into(), source: Box::new(refused(BundleFault::Truncated("x"))) },
+                [false; 3],
+            ),
             (SyncError::Missing { path: "b.zip".into(), source: missing() }, [false, false, true]),
             (SyncError::IsFolder { path: "b.zip".into() }, [false, false, true]),
             (SyncError::Absent(String::new()), [false, false, true]),
@@ -266,18 +272,18 @@ mod tests {
             assert_eq!(error.retry_after(), None, "{error:?}");
         }
         let busy = || {
-            let mut busy = trouble(Cause::Status(429));
+            let mut busy = trouble(RequestErrorCause::Status(429));
             busy.retry_after = Some(Duration::from_secs(7));
             busy
         };
-        let told = SyncError::Upstream { doing: String::new(), call: Ask::Poll, trouble: busy() };
+        let told = SyncError::Upstream { doing: String::new(), call: ApiCall::Poll, trouble: busy() };
         for error in [download(busy(), false, false), told] {
             assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
         }
     }
 
-    fn answer(status: u16, body: &str) -> Trouble {
-        Trouble::from_answer(status, &HeaderMap::new(), body.as_bytes(), &Scrubber::default())
+    fn answer(status: u16, body: &str) -> RequestError {
+        RequestError::from_answer(status, &HeaderMap::new(), body.as_bytes(), &Scrubber::default())
     }
 
     #[test]
@@ -304,7 +310,13 @@ mod tests {
             assert_eq!(is_dead_link(&answer(400, &said(code))), is_dead, "{code}");
             assert!(!is_dead_link(&answer(500, &said(code))), "{code}");
         }
-        for cause in [Cause::NotSent, Cause::Lost, Cause::TooLarge, Cause::Disk, Cause::Unreadable] {
+        for cause in [
+            RequestErrorCause::NotConnected,
+            RequestErrorCause::NoResponse,
+            RequestErrorCause::TooLarge,
+            RequestErrorCause::Disk,
+            RequestErrorCause::Unreadable,
+        ] {
             assert!(!is_dead_link(&trouble(cause)), "{cause:?}");
         }
     }
@@ -316,14 +328,14 @@ mod tests {
         let fresh = "fresh links from the API did not help";
         let (check, expired) = ("check staticExport.bundleUrl", "put a fresh one in staticExport.bundleUrl");
         let cases = [
-            (trouble(Cause::Disk), ["free some space"; 4]),
-            (trouble(Cause::TooLarge), ["raise the limit"; 4]),
-            (trouble(Cause::NotSent), ["check the network"; 4]),
+            (trouble(RequestErrorCause::Disk), ["free some space"; 4]),
+            (trouble(RequestErrorCause::TooLarge), ["raise the limit"; 4]),
+            (trouble(RequestErrorCause::NotConnected), ["check the network"; 4]),
             (answer(404, ""), [check, check, fresh, fresh]),
             (answer(410, ""), [check, check, fresh, fresh]),
             (answer(403, ""), ["does not let us have it", expired, fresh, fresh]),
             (answer(401, ""), ["does not let us have it", expired, fresh, fresh]),
-            (trouble(Cause::Lost), [""; 4]),
+            (trouble(RequestErrorCause::NoResponse), [""; 4]),
             (answer(500, ""), [""; 4]),
         ];
         for (trouble, hints) in cases {

@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::api::ask::Ask;
-use crate::api::export::{self, Stall, Step};
-use docwharf_base::chain::OneLine;
-use docwharf_base::secret::SafeUrl;
+use crate::api::calls::ApiCall;
+use crate::api::export::{self, ExportStep, StallDetector};
+use crate::store::record::{JobRecord, ProbeBackOff, ProbeResult, SourceEvent, SourceProbes};
+use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::{parse_time, show_duration, show_unix};
-use docwharf_base::net::retry::Attempts;
-use docwharf_base::net::trouble::{Cause, Trouble};
-use crate::store::record::{ProbeBackOff, JobRecord, ProbeResult, SourceProbes, SourceEvent};
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
+use docwharf_base::net::retry::CallAttempts;
+use docwharf_base::secret::SafeUrl;
 
 use super::SyncError;
-use super::plan::{self, ExportDecision, ExportTiming, PlanInput};
-use super::run::{FoundVersion, SyncRun};
 use super::activation::SyncReport;
 use super::environment::{KnownBundle, SyncEnvironment};
+use super::plan::{self, ExportDecision, ExportTiming, PlanInput};
+use super::run::{FoundVersion, SyncRun};
 
 /// Seconds after the start of an export job in which a start of the daemon, or a changed configuration, starts no other
 /// one.
@@ -27,7 +27,7 @@ const QUIET_SECONDS: u64 = 600;
 enum JobEnd {
     Completed,
     Failed(String),
-    Vanished(Trouble),
+    Vanished(RequestError),
     Late(SyncError),
 }
 
@@ -156,12 +156,12 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
         let before = self.record.last_start.replace(mark);
         self.world.save(self.record)?;
         let doing = format!("start the export of {domain}");
-        let mut attempts = Attempts::default();
-        let id = match self.call_with_retries(Ask::Start, &doing, &mut attempts, W::start_job) {
+        let mut attempts = CallAttempts::default();
+        let id = match self.call_with_retries(ApiCall::Start, &doing, &mut attempts, W::start_job) {
             Ok(id) => id,
             Err(error) => {
                 // Unless the job may have been started all the same.
-                if !attempts.was_blind() && !matches!(error, SyncError::Interrupted) {
+                if !attempts.may_have_been_processed() && !matches!(error, SyncError::Interrupted) {
                     self.record.last_start = before;
                 }
                 return Err(error);
@@ -207,29 +207,31 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
         let age = if adopted { plan::job_age(job, self.world.now()) } else { 0 };
         let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
         let began = self.world.elapsed();
-        let mut stall = Stall::default();
+        let mut stall = StallDetector::default();
         let mut polls = 0;
         loop {
             if polls > 0 || !adopted {
-                self.world.wait(export::pause(polls, network.poll_first, network.poll_most))?;
+                self.world.wait(export::poll_pause(polls, network.first_poll_pause, network.max_poll_pause))?;
             }
             polls += 1;
-            let state = match self.call_with_retries(Ask::Poll, &doing, &mut Attempts::default(), |world| world.poll(&job.id)) {
+            let state = match self
+                .call_with_retries(ApiCall::Poll, &doing, &mut CallAttempts::default(), |world| world.poll(&job.id))
+            {
                 Ok(state) => state,
-                Err(SyncError::Upstream { trouble, .. }) if trouble.cause == Cause::Status(404) => {
+                Err(SyncError::Upstream { trouble, .. }) if trouble.cause == RequestErrorCause::Status(404) => {
                     return Ok(JobEnd::Vanished(trouble));
                 }
                 Err(error) => return Err(error),
             };
-            self.world.show_progress(state.progress.filter(|_| export::next(&state) == Step::Poll));
+            self.world.show_progress(state.progress.filter(|_| export::next_step(&state) == ExportStep::Poll));
             self.world.tell(&format!("export job {}", OneLine(&state.line())));
-            match export::next(&state) {
-                Step::AskForLink => return Ok(JobEnd::Completed),
-                Step::GiveUp(reason) => return Ok(JobEnd::Failed(reason)),
-                Step::Poll => {}
+            match export::next_step(&state) {
+                ExportStep::AskForLink => return Ok(JobEnd::Completed),
+                ExportStep::GiveUp(reason) => return Ok(JobEnd::Failed(reason)),
+                ExportStep::Poll => {}
             }
             let elapsed = self.world.elapsed().saturating_sub(began);
-            if let Some(still) = stall.see(&state, elapsed) {
+            if let Some(still) = stall.observe(&state, elapsed) {
                 let line = state.line();
                 self.world.warn(&format!(
                     "export job {}: not moved for {} s ({})",
@@ -243,7 +245,7 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
                     id: OneLine(&job.id).to_string(),
                     after: self.intent.job_timeout,
                     state: OneLine(&state.line()).to_string(),
-                    still: stall.still(elapsed),
+                    still: stall.unchanged_for(elapsed),
                 }));
             }
         }
@@ -265,7 +267,7 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
         let id = job.id.clone();
         let result = self.download(wish, source, Some(&id), &known, |sync| {
             let doing = format!("get a link to the bundle of the export job {}", OneLine(&id));
-            match sync.call_with_retries(Ask::Link, &doing, &mut Attempts::default(), |world| world.link(&id)) {
+            match sync.call_with_retries(ApiCall::Link, &doing, &mut CallAttempts::default(), |world| world.link(&id)) {
                 Ok(link) => {
                     let size = link.size.map_or_else(String::new, |size| format!(", {size} bytes"));
                     let until = link
@@ -276,7 +278,7 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
                     sync.reserve(link.size, &known)?;
                     Ok(link.url)
                 }
-                Err(SyncError::Upstream { trouble, .. }) if trouble.cause == Cause::Status(404) => {
+                Err(SyncError::Upstream { trouble, .. }) if trouble.cause == RequestErrorCause::Status(404) => {
                     sync.forget_job()?;
                     Err(SyncError::JobVanished { id: id.clone(), trouble })
                 }
@@ -308,8 +310,8 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
 /// The key of a probe in the record: its URL without the query, and a digest of the query.
 fn probe_key(url: &SafeUrl) -> String {
     match url.expose().query() {
-        Some(query) => format!("{}#{}", url.name(), &Digest::of(query.as_bytes()).hex()[..8]),
-        None => url.name(),
+        Some(query) => format!("{}#{}", url.without_secrets(), &Digest::of(query.as_bytes()).hex()[..8]),
+        None => url.without_secrets(),
     }
 }
 

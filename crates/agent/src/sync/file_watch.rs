@@ -16,8 +16,8 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use docwharf_base::regular;
 use docwharf_base::model::digest::Digest;
+use docwharf_base::regular_file;
 
 /// Interval of the poll.
 const POLL_INTERVAL: Duration = Duration::from_secs(15);
@@ -50,7 +50,8 @@ enum Print {
 fn print_of(path: &Path) -> Print {
     let Ok(metadata) = std::fs::metadata(path) else { return Print::Gone };
     if metadata.is_file() && metadata.len() <= MAX_COMPARED_FILE_BYTES {
-        return regular::read(path, MAX_COMPARED_FILE_BYTES).map_or(Print::Gone, |content| Print::Content(Digest::of(&content)));
+        return regular_file::read(path, MAX_COMPARED_FILE_BYTES)
+            .map_or(Print::Gone, |content| Print::Content(Digest::of(&content)));
     }
     Print::Outside(metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
 }
@@ -149,7 +150,11 @@ fn watcher(files: &[(WatchedKind, PathBuf)], nudge: &Arc<Notify>) -> Option<Reco
     let folders: BTreeSet<PathBuf> = files.iter().filter_map(folder).collect();
     for folder in folders {
         if let Err(error) = watcher.watch(&folder, RecursiveMode::NonRecursive) {
-            tracing::debug!("cannot watch {} ({error}); looking every {} s instead", folder.display(), POLL_INTERVAL.as_secs());
+            tracing::debug!(
+                "cannot watch {} ({error}); looking every {} s instead",
+                folder.display(),
+                POLL_INTERVAL.as_secs()
+            );
         }
     }
     Some(watcher)
@@ -173,7 +178,10 @@ mod tests {
             let path = dir.path().join(size.to_string());
             let put =
                 |byte: u8, length: u64| std::fs::write(&path, vec![byte; usize::try_from(length).unwrap()]).unwrap();
-            let mut watch = FileWatch::new(vec![(WatchedKind::Bundle, path.clone()), (WatchedKind::Inbox, dir.path().join("none"))]);
+            let mut watch = FileWatch::new(vec![
+                (WatchedKind::Bundle, path.clone()),
+                (WatchedKind::Inbox, dir.path().join("none")),
+            ]);
             let bundle = BTreeSet::from([WatchedKind::Bundle]);
             let changed = |is: bool| if is { bundle.clone() } else { BTreeSet::new() };
             assert_eq!(watch.compare(), changed(false), "{size}: it is not there yet");
@@ -202,11 +210,16 @@ mod tests {
         for path in [&old, &kept, &new] {
             std::fs::write(path, "one").unwrap();
         }
-        let mut watch = FileWatch::new(vec![(WatchedKind::Settings, old.clone()), (WatchedKind::Settings, kept.clone())]);
+        let mut watch =
+            FileWatch::new(vec![(WatchedKind::Settings, old.clone()), (WatchedKind::Settings, kept.clone())]);
         for path in [&old, &kept, &new] {
             std::fs::write(path, "two").unwrap();
         }
-        let next = vec![(WatchedKind::Settings, kept.clone()), (WatchedKind::Bundle, new.clone()), (WatchedKind::Certificate, kept.clone())];
+        let next = vec![
+            (WatchedKind::Settings, kept.clone()),
+            (WatchedKind::Bundle, new.clone()),
+            (WatchedKind::Certificate, kept.clone()),
+        ];
         assert!(!watch.covers(&next) && watch.covers(&[(WatchedKind::Settings, kept.clone())]) && watch.covers(&[]));
         assert!(!watch.covers(&[(WatchedKind::Bundle, kept.clone())]), "it is watched for something else");
         watch.rewatch(next.clone());
@@ -216,6 +229,9 @@ mod tests {
         assert_eq!(watch.compare(), BTreeSet::new(), "it is watched no more");
         std::fs::write(&kept, "three").unwrap();
         std::fs::write(&new, "three").unwrap();
-        assert_eq!(watch.compare(), BTreeSet::from([WatchedKind::Settings, WatchedKind::Certificate, WatchedKind::Bundle]));
+        assert_eq!(
+            watch.compare(),
+            BTreeSet::from([WatchedKind::Settings, WatchedKind::Certificate, WatchedKind::Bundle])
+        );
     }
 }

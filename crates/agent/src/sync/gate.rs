@@ -7,16 +7,16 @@
 
 use std::collections::BTreeMap;
 
-use docwharf_base::chain::Name;
+use crate::store::record::GateVerdict;
+use docwharf_base::error_chain::QuotedName;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::{count_noun, now_rfc3339};
 use docwharf_base::model::version::VersionId;
-use docwharf_site::link_check::{BrokenLinks, find_broken_links};
 use docwharf_site::diff::count_pages;
+use docwharf_site::link_check::{BrokenLinks, find_broken_links};
 use docwharf_site::lookup::{Addresses, is_answered};
 use docwharf_site::rules::route::ComparisonBudget;
 use docwharf_site::sealed_version::SealedVersion;
-use crate::store::record::GateVerdict;
 
 /// Bytes that may be compared to resolve the links of one version: half a minute at worst. Links to what the site has
 /// cost next to nothing, so it is enough for a million other links and a hundred rules with `*`.
@@ -98,7 +98,15 @@ impl GateRules {
             refused.extend(too_many(&found, number, more));
         }
         let refused = (!refused.is_empty()).then(|| refused.join("; "));
-        Some(GateVerdict { version: version.id, against, rules: self.rules(), refused, time: now_rfc3339(), addresses, links })
+        Some(GateVerdict {
+            version: version.id,
+            against,
+            rules: self.rules(),
+            refused,
+            time: now_rfc3339(),
+            addresses,
+            links,
+        })
     }
 
     fn links(&self, version: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<BrokenLinks> {
@@ -175,9 +183,9 @@ fn too_many(found: &BrokenLinks, before: Option<u64>, more: u64) -> Option<Strin
 /// Formats an address in quotes, shortened so that several fit on a line.
 fn shown(address: &[u8]) -> String {
     if address.len() <= MAX_SHOWN_BYTES {
-        return Name(address).to_string();
+        return QuotedName(address).to_string();
     }
-    format!("{}…", Name(&address[..MAX_SHOWN_BYTES]))
+    format!("{}…", QuotedName(&address[..MAX_SHOWN_BYTES]))
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use docwharf_base::chain::words;
-use docwharf_base::directory::{Access, Demands, Directory, EntryKind, FileId};
+use docwharf_base::directory::{Directory, EntryKind, FileAccess, FileId, FileRequirements};
+use docwharf_base::error_chain::error_message;
 
 /// Time without a change after which a file counts as complete.
 const QUIET_PERIOD: Duration = Duration::from_secs(2);
@@ -43,7 +43,11 @@ struct FileFingerprint {
 
 impl FileFingerprint {
     fn of(metadata: &Metadata) -> FileFingerprint {
-        FileFingerprint { id: FileId::of(metadata), size: metadata.len(), modified: metadata.modified().ok() }
+        FileFingerprint {
+            id: FileId::from_metadata(metadata),
+            size: metadata.len(),
+            modified: metadata.modified().ok(),
+        }
     }
 }
 
@@ -92,7 +96,7 @@ impl InboxFile {
     /// Opens the file in the state in which it was seen. It is an error if it has been replaced or changed since, or if
     /// it has a second name: a user could have linked a file that they may not read.
     pub fn open(&self) -> io::Result<File> {
-        let file = self.folder.open_file(&self.name, Access::Read, Demands::SINGLE_NAME)?;
+        let file = self.folder.open_file(&self.name, FileAccess::Read, FileRequirements::SINGLE_NAME)?;
         if FileFingerprint::of(&file.metadata()?) == self.shape {
             Ok(file)
         } else {
@@ -113,7 +117,7 @@ impl BundleInbox {
                 Ok(_) => {}
                 // For example a memory stick that is mounted read-only.
                 Err(error) if is_unwritable(&error) => {
-                    let (dir, why) = (dir.display(), words(&error));
+                    let (dir, why) = (dir.display(), error_message(&error));
                     tracing::warn!(
                         "cannot write to the inbox {dir}: {why}; bundles are imported from it, but stay there"
                     );
@@ -122,7 +126,13 @@ impl BundleInbox {
                 Err(error) => return Err(io::Error::new(error.kind(), format!("{name}: {error}"))),
             }
         }
-        Ok(BundleInbox { folder, growing: HashMap::new(), judged: HashMap::new(), cut: HashMap::new(), told: HashSet::new() })
+        Ok(BundleInbox {
+            folder,
+            growing: HashMap::new(),
+            judged: HashMap::new(),
+            cut: HashMap::new(),
+            told: HashSet::new(),
+        })
     }
 
     /// The inbox's path.
@@ -242,7 +252,7 @@ impl BundleInbox {
                     if let Some(Err(error)) = written {
                         // On a full disk the file itself can still be moved; log and history have the reason, too.
                         let beside = folder.path().join(beside);
-                        tracing::warn!("cannot write {}: {}", beside.display(), words(&error));
+                        tracing::warn!("cannot write {}: {}", beside.display(), error_message(&error));
                     }
                     return Ok(());
                 }

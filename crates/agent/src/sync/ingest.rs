@@ -5,20 +5,20 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use docwharf_base::chain::Chain;
-use crate::fetch::Known;
-use docwharf_base::model::digest::Digest;
-use docwharf_base::model::units::show_unix;
-use docwharf_base::model::version::{VersionLabel, VersionId};
-use docwharf_site::seal::{self, SealOptions, SealProgress, VerifiedBundle};
+use crate::fetch::BundleValidator;
 use crate::store::operations::StoreOperations;
 use crate::store::record::{LabelledVersion, StoreRecord};
 use crate::store::writer::{CommitOutcome, StoreWriter};
 use crate::store::{Receipt, StoreError};
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::units::show_unix;
+use docwharf_base::model::version::{VersionId, VersionLabel};
+use docwharf_site::seal::{self, SealOptions, SealProgress, VerifiedBundle};
 
-use super::streaming_seal::StreamedSeal;
 use super::seal_operations::{BundleSummary, SealOperations};
-use super::{SyncIntent, SyncError, open, disk_space};
+use super::streaming_seal::StreamedSeal;
+use super::{SyncError, SyncIntent, disk_space, open};
 
 /// A bundle that has arrived, and its origin.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct IncomingBundle<'a> {
     /// The export job that made the bundle.
     pub job: Option<&'a str>,
     /// The server's validator for the bundle, and its size as it was sent.
-    pub sent: Option<&'a Known>,
+    pub sent: Option<&'a BundleValidator>,
     /// The result of sealing during the download, if it covers the whole bundle.
     pub ahead: RefCell<Option<StreamedSeal>>,
 }
@@ -108,7 +108,7 @@ pub fn ingest_bundle<W: SealOperations>(
             && let Err(error) = withdraw(shop, id)
         {
             // A version that no record names is used when its content arrives again, and pruned otherwise.
-            tracing::warn!("{}", Chain(&error));
+            tracing::warn!("{}", ErrorChain(&error));
         }
     }
     let moved_label = filed?;
@@ -197,7 +197,7 @@ pub fn note_offered_again<K: StoreOperations>(
         let time = show_unix(keeper.now());
         let receipt = Receipt { time, who: who.to_owned(), job: None, looked: true, ..receipt };
         if let Err(error) = keeper.receive(id, &receipt) {
-            tracing::warn!("{}", Chain(&error));
+            tracing::warn!("{}", ErrorChain(&error));
         }
     }
     keeper.save(record)?;

@@ -1,15 +1,20 @@
 //! Bundles that need not be downloaded again: those of stored versions, by their receipts, and the one that was refused
 //! last.
 
-use crate::fetch::Known;
-use docwharf_base::model::digest::Digest;
+use crate::fetch::BundleValidator;
 use crate::store::operations::StoreOperations;
 use crate::store::record::StoreRecord;
+use docwharf_base::model::digest::Digest;
 
 use super::environment::KnownBundle;
 
 /// The known bundles of `source`. With `demanded` only the archive with that digest counts.
-pub fn known<K: StoreOperations>(keeper: &K, record: &StoreRecord, source: &str, demanded: Option<Digest>) -> Vec<KnownBundle> {
+pub fn known<K: StoreOperations>(
+    keeper: &K,
+    record: &StoreRecord,
+    source: &str,
+    demanded: Option<Digest>,
+) -> Vec<KnownBundle> {
     let demanded = demanded.map(|digest| digest.hex());
     let wanted = |sha256: Option<&String>| demanded.is_none() || sha256 == demanded.as_ref();
     let mut known = Vec::new();
@@ -24,7 +29,7 @@ pub fn known<K: StoreOperations>(keeper: &K, record: &StoreRecord, source: &str,
             && let (Some(validator), Some(size)) = (&receipt.validator, receipt.sent_bytes)
             && !known.iter().any(|(known, _): &KnownBundle| known.validator == *validator)
         {
-            known.push((Known { validator: validator.clone(), size }, Some(id)));
+            known.push((BundleValidator { validator: validator.clone(), size }, Some(id)));
         }
     }
     let refused = record
@@ -34,7 +39,7 @@ pub fn known<K: StoreOperations>(keeper: &K, record: &StoreRecord, source: &str,
     if let Some(looked) = refused
         && let Some(validator) = &looked.validator
     {
-        known.push((Known { validator: validator.clone(), size: looked.size }, None));
+        known.push((BundleValidator { validator: validator.clone(), size: looked.size }, None));
     }
     known
 }
@@ -45,10 +50,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use docwharf_base::model::version::VersionId;
     use crate::store::record::{BundleCheck, OfferedVersion};
     use crate::store::writer::StoreWriter;
     use crate::store::{IMAGE, Receipt};
+    use docwharf_base::model::version::VersionId;
 
     fn id(n: u8) -> VersionId {
         VersionId(Digest::of(&[n]))
@@ -82,7 +87,11 @@ mod tests {
         writer
     }
 
-    fn told(keeper: &StoreWriter, record: &StoreRecord, demanded: Option<&[u8]>) -> Vec<(String, u64, Option<VersionId>)> {
+    fn told(
+        keeper: &StoreWriter,
+        record: &StoreRecord,
+        demanded: Option<&[u8]>,
+    ) -> Vec<(String, u64, Option<VersionId>)> {
         let known = known(keeper, record, "s", demanded.map(Digest::of));
         known.into_iter().map(|(known, version)| (known.validator, known.size, version)).collect()
     }

@@ -11,46 +11,46 @@
 //!   stored versions again.
 //! - [`agenda`] decides when to sync next; [`schedule`], [`watch`] and [`inbox`] trigger it.
 
-pub mod system;
-pub mod scheduler;
-pub mod streaming_seal;
-pub mod ingest;
+pub mod activation;
 pub mod activation_decision;
+pub mod api_key;
 mod bundle_download;
+pub mod disk_space;
+pub mod environment;
 pub mod error;
 mod export_job;
+pub mod file_watch;
 pub mod gate;
 pub mod inbox;
-pub mod api_key;
+pub mod ingest;
 pub mod known_bundles;
 pub mod open;
 pub mod operator;
 pub mod plan;
-pub mod disk_space;
 pub mod run;
 pub mod schedule;
+pub mod scheduler;
 pub mod scrub;
-pub mod activation;
-pub mod waiting;
-pub mod file_watch;
 pub mod seal_operations;
-pub mod environment;
+pub mod streaming_seal;
+pub mod system;
+pub mod waiting;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::api::preview::StatusPath;
-use docwharf_base::secret::SafeUrl;
+use crate::store::space::SpaceLimits;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::limits::BundleLimits;
-use docwharf_base::model::version::{VersionLabel, VersionId};
-use docwharf_base::net::Network;
+use docwharf_base::model::version::{VersionId, VersionLabel};
+use docwharf_base::net::NetworkSettings;
+use docwharf_base::secret::SafeUrl;
 use docwharf_site::seal::SealOptions;
-use crate::store::space::SpaceLimits;
 
+use api_key::KeyPlace;
 pub use error::SyncError;
 use gate::GateRules;
-use api_key::KeyPlace;
 
 /// The part of the configuration that a sync needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub struct SyncIntent {
     /// Age at which an export job is given up.
     pub job_timeout: Duration,
     /// Timeouts and limits of network calls.
-    pub network: Network,
+    pub network: NetworkSettings,
     /// Limits of the work that sealing may do.
     pub effort: SealOptions,
     /// Limits of the store's disk space.
@@ -114,7 +114,7 @@ impl Default for SyncIntent {
             interval: Duration::MAX,
             max_age: Duration::MAX,
             job_timeout: Duration::MAX,
-            network: Network::default(),
+            network: NetworkSettings::default(),
             effort: SealOptions::new(BundleLimits::default()),
             allowance: SpaceLimits { keep: usize::MAX, ..SpaceLimits::default() },
             gate: GateRules::default(),
@@ -133,7 +133,9 @@ impl SyncIntent {
     pub fn question(&self) -> String {
         let bundle = self.bundle.as_ref().map(|bundle| match bundle {
             // A fresh link to the same file is worth an attempt at once.
-            BundleLocation::Link(url) => format!("{} {}", url.name(), Digest::of(url.expose().as_str().as_bytes()).hex()),
+            BundleLocation::Link(url) => {
+                format!("{} {}", url.without_secrets(), Digest::of(url.expose().as_str().as_bytes()).hex())
+            }
             BundleLocation::File(path) => path.display().to_string(),
         });
         let api = self.api.as_ref().map(ApiSource::name);
@@ -156,7 +158,7 @@ impl BundleLocation {
     pub fn name(&self) -> String {
         match self {
             BundleLocation::File(path) => path.display().to_string(),
-            BundleLocation::Link(url) => url.name(),
+            BundleLocation::Link(url) => url.without_secrets(),
         }
     }
 }
@@ -179,7 +181,7 @@ pub struct ApiSource {
 impl ApiSource {
     /// The name of the source in receipts and labels.
     pub fn name(&self) -> String {
-        format!("{}#{}", self.base.name().trim_end_matches('/'), self.domain)
+        format!("{}#{}", self.base.without_secrets().trim_end_matches('/'), self.domain)
     }
 }
 
@@ -239,8 +241,11 @@ mod tests {
 
     #[test]
     fn another_source_pin_digest_or_a_fresh_link_is_another_question_and_a_rhythm_is_not() {
-        let asked =
-            || SyncIntent { enabled: true, bundle: Some(link("https://b.example/b.zip?sig=1")), ..SyncIntent::default() };
+        let asked = || SyncIntent {
+            enabled: true,
+            bundle: Some(link("https://b.example/b.zip?sig=1")),
+            ..SyncIntent::default()
+        };
         let label = |text: &str| VersionLabel::new(text).ok();
         let same = [
             asked(),

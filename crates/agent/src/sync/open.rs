@@ -9,17 +9,17 @@ use bytes::Bytes;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use docwharf_base::chain::Chain;
-use docwharf_base::directory::FileId;
-use docwharf_base::model::units::unix_seconds;
-use docwharf_base::model::version::VersionId;
-use docwharf_site::seal::{self, SealOptions};
-use docwharf_site::index::ImageIndex;
-use docwharf_site::mapping;
-use docwharf_site::sealed_version::SealedVersion;
 use crate::store::operations::StoreOperations;
 use crate::store::writer::StoreWriter;
 use crate::store::{IMAGE, VersionStore};
+use docwharf_base::directory::FileId;
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::units::unix_seconds;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::index::ImageIndex;
+use docwharf_site::mapping;
+use docwharf_site::seal::{self, SealOptions};
+use docwharf_site::sealed_version::SealedVersion;
 
 use super::SyncError;
 use super::ingest::date_files;
@@ -67,7 +67,7 @@ fn leased(store: &VersionStore, id: VersionId) -> io::Result<File> {
         let file = store.image(id)?;
         let is_locked = flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK);
         let (held, named) = (file.metadata()?, store.image(id)?.metadata()?);
-        let is_there = FileId::of(&held) == FileId::of(&named);
+        let is_there = FileId::from_metadata(&held) == FileId::from_metadata(&named);
         if is_there && is_locked && Instant::now() >= deadline {
             tracing::warn!(
                 "version {} is locked by another process; it is served, but only that lock keeps it from being removed; \
@@ -97,23 +97,38 @@ pub fn open_quickly(writer: &StoreWriter, id: VersionId, effort: &SealOptions) -
     open_unless_doubted(writer, id, effort, OpenCheck::Quick)
 }
 
-fn open_unless_doubted(writer: &StoreWriter, id: VersionId, effort: &SealOptions, care: OpenCheck) -> Result<SealedVersion, SyncError> {
+fn open_unless_doubted(
+    writer: &StoreWriter,
+    id: VersionId,
+    effort: &SealOptions,
+    care: OpenCheck,
+) -> Result<SealedVersion, SyncError> {
     let is_doubted = writer.store().is_suspect(id);
     let version = open_with(writer, id, effort, if is_doubted { OpenCheck::Image } else { care })?;
     if is_doubted && let Err(error) = writer.clear_suspect(id) {
         // The only consequence is that the next start verifies the version again.
-        tracing::warn!("{}", Chain(&error));
+        tracing::warn!("{}", ErrorChain(&error));
     }
     Ok(version)
 }
 
 /// Opens a version. If the index does not match, the image is verified and the index rebuilt; `in_full` does so in any
 /// case.
-pub fn open(writer: &StoreWriter, id: VersionId, effort: &SealOptions, in_full: bool) -> Result<SealedVersion, SyncError> {
+pub fn open(
+    writer: &StoreWriter,
+    id: VersionId,
+    effort: &SealOptions,
+    in_full: bool,
+) -> Result<SealedVersion, SyncError> {
     open_with(writer, id, effort, if in_full { OpenCheck::Image } else { OpenCheck::Index })
 }
 
-fn open_with(writer: &StoreWriter, id: VersionId, effort: &SealOptions, care: OpenCheck) -> Result<SealedVersion, SyncError> {
+fn open_with(
+    writer: &StoreWriter,
+    id: VersionId,
+    effort: &SealOptions,
+    care: OpenCheck,
+) -> Result<SealedVersion, SyncError> {
     let failed = |source| SyncError::Open { id, source };
     let file = leased(writer.store(), id).map_err(failed)?;
     let index = match known(writer, id, care) {
@@ -140,7 +155,12 @@ fn known(writer: &StoreWriter, id: VersionId, care: OpenCheck) -> Option<ImageIn
 }
 
 /// Verifies an image and rebuilds its index.
-fn made_again(writer: &StoreWriter, id: VersionId, effort: &SealOptions, image: &File) -> Result<ImageIndex, SyncError> {
+fn made_again(
+    writer: &StoreWriter,
+    id: VersionId,
+    effort: &SealOptions,
+    image: &File,
+) -> Result<ImageIndex, SyncError> {
     let failed = |source| SyncError::Open { id, source };
     let path = writer.store().version_dir(id).join(IMAGE);
     let proven = seal::verify_opened_image(image.try_clone().map_err(failed)?, &path, effort);

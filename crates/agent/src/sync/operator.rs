@@ -1,30 +1,36 @@
 //! Commands of a person. The operator has the last word: only a release ends a hold.
 
-use docwharf_base::model::units::show_unix;
-use docwharf_base::model::version::VersionId;
-use docwharf_site::seal::SealOptions;
 use crate::store::history::BY_HAND;
 use crate::store::operations::StoreOperations;
 use crate::store::record::{ActivationHold, StoreRecord};
 use crate::store::{StoreError, named};
+use docwharf_base::model::units::show_unix;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::seal::SealOptions;
 
-use super::activation_decision::{ActivationRequest, NEVER_CANCELLED, decide, outcome, tell_history};
 use super::activation::{SyncReport, read_record};
-use super::waiting::{WaitingReason, staged};
+use super::activation_decision::{ActivationRequest, NEVER_CANCELLED, decide, outcome, tell_history};
 use super::seal_operations::SealOperations;
-use super::{SyncIntent, SyncError};
+use super::waiting::{WaitingReason, staged};
+use super::{SyncError, SyncIntent};
 
 /// A version that a person has chosen, opened for serving.
 pub type Chosen<W> = (VersionId, <W as SealOperations>::Opened);
 
 /// Makes the version called `name` active and holds it. With `activate.mode = "manual"` a person promotes each version,
 /// and the waiting version becomes active without a hold: a hold would stop the next exports.
-pub fn activate<W: SealOperations>(shop: &W, name: &str, who: &str, intent: &SyncIntent) -> Result<Chosen<W>, SyncError> {
+pub fn activate<W: SealOperations>(
+    shop: &W,
+    name: &str,
+    who: &str,
+    intent: &SyncIntent,
+) -> Result<Chosen<W>, SyncError> {
     let effort = &intent.effort;
     let record = read_record(shop)?;
     let id = named(name, &shop.record()?, &shop.versions()?)?;
-    let waits =
-        staged(&record, Some(intent)).filter(|staged| staged.waits == WaitingReason::Person).map(|staged| staged.version);
+    let waits = staged(&record, Some(intent))
+        .filter(|staged| staged.waits == WaitingReason::Person)
+        .map(|staged| staged.version);
     if waits == Some(id) {
         let sealed = opened(shop, id, effort)?;
         let when = show_unix(shop.now());

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::store::record::{BundleCheck, JobRecord, ProbeBackOff, ProbeResult, SourceEvent, StoreRecord};
 use docwharf_base::model::units::parse_time;
 use docwharf_base::model::version::VersionId;
-use docwharf_base::net::trouble::LONGEST;
-use crate::store::record::{ProbeBackOff, JobRecord, BundleCheck, ProbeResult, StoreRecord, SourceEvent};
+use docwharf_base::net::request_error::MAX_RETRY_AFTER;
 
 /// The trigger of a sync. The variants are ordered: a later one asks for more than an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +75,12 @@ pub enum SourceDecision {
 }
 
 /// Decides whether the source has to be checked. `has` says which versions are stored.
-pub fn decide_source_check(record: &StoreRecord, wish: &PlanInput<'_>, trigger: SyncTrigger, has: impl Fn(VersionId) -> bool) -> SourceDecision {
+pub fn decide_source_check(
+    record: &StoreRecord,
+    wish: &PlanInput<'_>,
+    trigger: SyncTrigger,
+    has: impl Fn(VersionId) -> bool,
+) -> SourceDecision {
     if !wish.enabled || (wish.bundle.is_none() && wish.api.is_none()) {
         return SourceDecision::Disabled;
     }
@@ -102,7 +107,13 @@ pub enum FileDecision {
 }
 
 /// Decides by size and time whether the file is the one that was checked last.
-pub fn decide_file(record: &StoreRecord, wish: &PlanInput<'_>, trigger: SyncTrigger, seen: &BundleFileState, has: impl Fn(VersionId) -> bool) -> FileDecision {
+pub fn decide_file(
+    record: &StoreRecord,
+    wish: &PlanInput<'_>,
+    trigger: SyncTrigger,
+    seen: &BundleFileState,
+    has: impl Fn(VersionId) -> bool,
+) -> FileDecision {
     let Some(looked) = record.looked.as_ref().filter(|looked| same_question(looked, wish, &seen.source)) else {
         return FileDecision::Digest;
     };
@@ -153,7 +164,13 @@ pub struct ExportTiming {
 }
 
 /// Decides about export jobs. `now` is in seconds since 1970.
-pub fn decide_export(record: &StoreRecord, wish: &PlanInput<'_>, pace: &ExportTiming, trigger: SyncTrigger, now: i64) -> ExportDecision {
+pub fn decide_export(
+    record: &StoreRecord,
+    wish: &PlanInput<'_>,
+    pace: &ExportTiming,
+    trigger: SyncTrigger,
+    now: i64,
+) -> ExportDecision {
     let Some(source) = wish.api else { return ExportDecision::Nothing("there is no API") };
     let ours = record.job.as_ref().filter(|job| job.source == source && !is_over(job, pace, now));
     if let Some(job) = ours {
@@ -190,7 +207,13 @@ pub fn decide_export(record: &StoreRecord, wish: &PlanInput<'_>, pace: &ExportTi
 
 /// Whether a changed probe or the age of the last success calls for a job. `said` has no probe that could not be read;
 /// a new probe counts as changed.
-pub fn calls_for_job(record: &StoreRecord, wish: &PlanInput<'_>, pace: &ExportTiming, said: &BTreeMap<String, ProbeResult>, now: i64) -> bool {
+pub fn calls_for_job(
+    record: &StoreRecord,
+    wish: &PlanInput<'_>,
+    pace: &ExportTiming,
+    said: &BTreeMap<String, ProbeResult>,
+    now: i64,
+) -> bool {
     let success = record
         .last_success
         .as_ref()
@@ -217,7 +240,7 @@ pub fn job_age(job: &JobRecord, now: i64) -> i64 {
 /// Whether a server's back-off is still in force. One that begins in the future was recorded under another clock and is
 /// ignored: one request too many is better than none ever again.
 pub fn is_busy(busy: &ProbeBackOff, now: i64) -> bool {
-    age(&busy.since, now).is_some_and(|age| age.max(0).unsigned_abs() < busy.wait.min(LONGEST.as_secs()))
+    age(&busy.since, now).is_some_and(|age| age.max(0).unsigned_abs() < busy.wait.min(MAX_RETRY_AFTER.as_secs()))
 }
 
 /// Seconds from `time` to `now`; none if `time` cannot be parsed or is in the future by more than a second.
@@ -233,8 +256,8 @@ pub fn same_question(looked: &BundleCheck, wish: &PlanInput<'_>, source: &str) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use docwharf_base::model::digest::Digest;
     use crate::store::record::LabelledVersion;
+    use docwharf_base::model::digest::Digest;
 
     const WISH: PlanInput<'_> = PlanInput { enabled: true, bundle: Some("/b.zip"), api: None, pin: None, sha256: None };
 
@@ -261,7 +284,8 @@ mod tests {
 
     fn labelled(source: &str) -> StoreRecord {
         let mut record = StoreRecord::default();
-        let label = LabelledVersion { version: id(), source: source.into(), sha256: Some("aa".into()), time: String::new() };
+        let label =
+            LabelledVersion { version: id(), source: source.into(), sha256: Some("aa".into()), time: String::new() };
         record.labels.insert("L".into(), label);
         record
     }
@@ -281,10 +305,22 @@ mod tests {
         assert_eq!(decide_source_check(&record, &pinned, SyncTrigger::Asked, |_| true), SourceDecision::Settle);
         assert_eq!(decide_source_check(&record, &pinned, SyncTrigger::Refresh, |_| true), SourceDecision::Look);
         assert_eq!(decide_source_check(&record, &pinned, SyncTrigger::Asked, |_| false), SourceDecision::Look);
-        assert_eq!(decide_source_check(&record, &PlanInput { sha256: Some("aa"), ..pinned }, SyncTrigger::Asked, |_| true), SourceDecision::Settle);
-        assert_eq!(decide_source_check(&record, &PlanInput { sha256: Some("bb"), ..pinned }, SyncTrigger::Asked, |_| true), SourceDecision::Look);
-        assert_eq!(decide_source_check(&labelled("/other.zip"), &pinned, SyncTrigger::Start, |_| true), SourceDecision::Look);
-        assert_eq!(decide_source_check(&StoreRecord::default(), &pinned, SyncTrigger::Start, |_| true), SourceDecision::Look);
+        assert_eq!(
+            decide_source_check(&record, &PlanInput { sha256: Some("aa"), ..pinned }, SyncTrigger::Asked, |_| true),
+            SourceDecision::Settle
+        );
+        assert_eq!(
+            decide_source_check(&record, &PlanInput { sha256: Some("bb"), ..pinned }, SyncTrigger::Asked, |_| true),
+            SourceDecision::Look
+        );
+        assert_eq!(
+            decide_source_check(&labelled("/other.zip"), &pinned, SyncTrigger::Start, |_| true),
+            SourceDecision::Look
+        );
+        assert_eq!(
+            decide_source_check(&StoreRecord::default(), &pinned, SyncTrigger::Start, |_| true),
+            SourceDecision::Look
+        );
     }
 
     #[test]
@@ -294,11 +330,19 @@ mod tests {
         assert_eq!(decide_file(&accepted, &WISH, SyncTrigger::Interval, &seen, |_| true), FileDecision::Known(id()));
         assert_eq!(decide_file(&accepted, &WISH, SyncTrigger::Interval, &seen, |_| false), FileDecision::Digest);
         assert_eq!(
-            decide_file(&accepted, &WISH, SyncTrigger::Interval, &BundleFileState { size: 6, ..seen.clone() }, |_| true),
+            decide_file(&accepted, &WISH, SyncTrigger::Interval, &BundleFileState { size: 6, ..seen.clone() }, |_| {
+                true
+            }),
             FileDecision::Digest
         );
         assert_eq!(
-            decide_file(&accepted, &WISH, SyncTrigger::Interval, &BundleFileState { modified: 8, ..seen.clone() }, |_| true),
+            decide_file(
+                &accepted,
+                &WISH,
+                SyncTrigger::Interval,
+                &BundleFileState { modified: 8, ..seen.clone() },
+                |_| true
+            ),
             FileDecision::Digest
         );
         assert_eq!(
@@ -335,18 +379,34 @@ mod tests {
     fn a_job_of_ours_is_adopted_and_none_is_started_beside_it() {
         let record = with_job("11:50:00", None);
         for trigger in [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed] {
-            assert!(matches!(decide_export(&record, &API, &PACE, trigger, NOON), ExportDecision::Adopt(_)), "{trigger:?}");
+            assert!(
+                matches!(decide_export(&record, &API, &PACE, trigger, NOON), ExportDecision::Adopt(_)),
+                "{trigger:?}"
+            );
         }
         for trigger in [SyncTrigger::Asked, SyncTrigger::Refresh, SyncTrigger::Hook] {
-            assert!(matches!(decide_export(&record, &API, &PACE, trigger, NOON), ExportDecision::AfterThis(_)), "{trigger:?}");
+            assert!(
+                matches!(decide_export(&record, &API, &PACE, trigger, NOON), ExportDecision::AfterThis(_)),
+                "{trigger:?}"
+            );
         }
         let other_pin = with_job("11:50:00", Some("L"));
-        assert!(matches!(decide_export(&other_pin, &API, &PACE, SyncTrigger::Interval, NOON), ExportDecision::AfterThis(_)));
+        assert!(matches!(
+            decide_export(&other_pin, &API, &PACE, SyncTrigger::Interval, NOON),
+            ExportDecision::AfterThis(_)
+        ));
         let other_source = PlanInput { api: Some("other"), ..API };
         assert_eq!(decide_export(&record, &other_source, &PACE, SyncTrigger::Interval, NOON), ExportDecision::Probe);
-        assert_eq!(decide_export(&with_job("11:29:00", None), &API, &PACE, SyncTrigger::Interval, NOON), ExportDecision::Probe, "over");
+        assert_eq!(
+            decide_export(&with_job("11:29:00", None), &API, &PACE, SyncTrigger::Interval, NOON),
+            ExportDecision::Probe,
+            "over"
+        );
         // The clock was set back since its start.
-        assert!(matches!(decide_export(&record, &API, &PACE, SyncTrigger::Interval, NOON - 86_400), ExportDecision::Adopt(_)));
+        assert!(matches!(
+            decide_export(&record, &API, &PACE, SyncTrigger::Interval, NOON - 86_400),
+            ExportDecision::Adopt(_)
+        ));
     }
 
     #[test]
@@ -355,8 +415,14 @@ mod tests {
         assert_eq!(decide_export(&recent, &API, &PACE, SyncTrigger::Start, NOON), ExportDecision::TooEarly(300));
         assert_eq!(decide_export(&recent, &API, &PACE, SyncTrigger::Interval, NOON), ExportDecision::Probe);
         assert_eq!(decide_export(&recent, &API, &PACE, SyncTrigger::Asked, NOON), ExportDecision::Start);
-        assert_eq!(decide_export(&recent, &PlanInput { pin: Some("L"), ..API }, &PACE, SyncTrigger::Start, NOON), ExportDecision::Probe);
-        assert_eq!(decide_export(&recent, &PlanInput { api: Some("other"), ..API }, &PACE, SyncTrigger::Start, NOON), ExportDecision::Probe);
+        assert_eq!(
+            decide_export(&recent, &PlanInput { pin: Some("L"), ..API }, &PACE, SyncTrigger::Start, NOON),
+            ExportDecision::Probe
+        );
+        assert_eq!(
+            decide_export(&recent, &PlanInput { api: Some("other"), ..API }, &PACE, SyncTrigger::Start, NOON),
+            ExportDecision::Probe
+        );
         let each = ExportTiming { each_look: true, ..PACE };
         assert_eq!(decide_export(&recent, &API, &each, SyncTrigger::Interval, NOON), ExportDecision::Start);
         // A clock that was set back does not suppress jobs for ever.
@@ -367,14 +433,23 @@ mod tests {
     fn while_held_only_a_person_starts_jobs() {
         let held = hold(StoreRecord::default());
         for trigger in [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed, SyncTrigger::Hook] {
-            assert!(matches!(decide_export(&held, &API, &PACE, trigger, NOON), ExportDecision::Nothing(_)), "{trigger:?}");
+            assert!(
+                matches!(decide_export(&held, &API, &PACE, trigger, NOON), ExportDecision::Nothing(_)),
+                "{trigger:?}"
+            );
         }
         assert_eq!(decide_export(&held, &API, &PACE, SyncTrigger::Asked, NOON), ExportDecision::Start);
         let with_job = hold(with_job("11:50:00", None));
         assert!(matches!(decide_export(&with_job, &API, &PACE, SyncTrigger::Hook, NOON), ExportDecision::Adopt(_)));
         let new_pin = PlanInput { pin: Some("L"), ..API };
-        assert!(matches!(decide_export(&with_job, &new_pin, &PACE, SyncTrigger::Start, NOON), ExportDecision::Nothing(_)));
-        assert!(matches!(decide_export(&with_job, &new_pin, &PACE, SyncTrigger::Asked, NOON), ExportDecision::AfterThis(_)));
+        assert!(matches!(
+            decide_export(&with_job, &new_pin, &PACE, SyncTrigger::Start, NOON),
+            ExportDecision::Nothing(_)
+        ));
+        assert!(matches!(
+            decide_export(&with_job, &new_pin, &PACE, SyncTrigger::Asked, NOON),
+            ExportDecision::AfterThis(_)
+        ));
     }
 
     #[test]
@@ -421,7 +496,11 @@ mod tests {
             (PlanInput { enabled: false, ..both }, "api", SourceDecision::Disabled),
             (PlanInput { bundle: None, api: None, ..both }, "api", SourceDecision::Disabled),
         ] {
-            assert_eq!(decide_source_check(&labelled(source), &wish, SyncTrigger::Asked, |_| true), expected, "{wish:?} {source}");
+            assert_eq!(
+                decide_source_check(&labelled(source), &wish, SyncTrigger::Asked, |_| true),
+                expected,
+                "{wish:?} {source}"
+            );
         }
     }
 
@@ -434,11 +513,16 @@ mod tests {
             decide_file(&record, wish, trigger, &seen, |_| true)
         };
         let known = FileDecision::Known(id());
-        for trigger in [SyncTrigger::Changed, SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Hook, SyncTrigger::Asked] {
+        for trigger in
+            [SyncTrigger::Changed, SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Hook, SyncTrigger::Asked]
+        {
             assert_eq!(judged(&WISH, trigger, &|_| ()), known, "{trigger:?}");
         }
         assert_eq!(judged(&WISH, SyncTrigger::Refresh, &|_| ()), FileDecision::Digest);
-        assert_eq!(judged(&WISH, SyncTrigger::Start, &|looked| looked.validator = Some("v".into())), FileDecision::Digest);
+        assert_eq!(
+            judged(&WISH, SyncTrigger::Start, &|looked| looked.validator = Some("v".into())),
+            FileDecision::Digest
+        );
         assert_eq!(judged(&WISH, SyncTrigger::Start, &|looked| looked.source = "/c.zip".into()), FileDecision::Digest);
         assert_eq!(judged(&WISH, SyncTrigger::Start, &|looked| looked.label = Some("L".into())), FileDecision::Digest);
         let pinned = PlanInput { pin: Some("L"), ..WISH };
@@ -446,8 +530,14 @@ mod tests {
         assert_eq!(judged(&pinned, SyncTrigger::Start, &|looked| looked.label = Some("L".into())), known);
         let demanding = PlanInput { sha256: Some("aa"), ..WISH };
         assert_eq!(judged(&demanding, SyncTrigger::Start, &|looked| looked.demanded = Some("aa".into())), known);
-        assert_eq!(judged(&demanding, SyncTrigger::Start, &|looked| looked.demanded = Some("bb".into())), FileDecision::Digest);
-        assert_eq!(decide_file(&StoreRecord::default(), &WISH, SyncTrigger::Start, &seen, |_| true), FileDecision::Digest);
+        assert_eq!(
+            judged(&demanding, SyncTrigger::Start, &|looked| looked.demanded = Some("bb".into())),
+            FileDecision::Digest
+        );
+        assert_eq!(
+            decide_file(&StoreRecord::default(), &WISH, SyncTrigger::Start, &seen, |_| true),
+            FileDecision::Digest
+        );
         for (trigger, expected) in [
             (SyncTrigger::Changed, FileDecision::StillRefused),
             (SyncTrigger::Start, FileDecision::StillRefused),
@@ -492,7 +582,10 @@ mod tests {
         let calls = |now| calls_for_job(&succeeded("12:00:00"), &API, &PACE, &BTreeMap::new(), now);
         assert_eq!([NOON, NOON + 86_399, NOON + 86_400].map(calls), [false, false, true]);
         assert!(calls(NOON - 2), "a success in the future is none");
-        assert!(matches!(decide_export(&StoreRecord::default(), &WISH, &PACE, SyncTrigger::Asked, NOON), ExportDecision::Nothing(_)));
+        assert!(matches!(
+            decide_export(&StoreRecord::default(), &WISH, &PACE, SyncTrigger::Asked, NOON),
+            ExportDecision::Nothing(_)
+        ));
     }
 
     #[test]

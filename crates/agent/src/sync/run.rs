@@ -4,23 +4,23 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::api::ask::Ask;
+use crate::api::calls::ApiCall;
+use crate::fetch::BundleValidator;
+use crate::store::record::{BundleCheck, StoreRecord, SyncAttempt};
+use crate::store::writer::CommitOutcome;
 use docwharf_base::backoff;
-use docwharf_base::chain::Chain;
-use crate::fetch::Known;
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::{count_noun, show_size, show_unix};
-use docwharf_base::model::version::{VersionLabel, VersionId};
-use docwharf_base::net::retry::Attempts;
-use docwharf_base::net::trouble::LONGEST;
-use crate::store::record::{SyncAttempt, BundleCheck, StoreRecord};
-use crate::store::writer::CommitOutcome;
+use docwharf_base::model::version::{VersionId, VersionLabel};
+use docwharf_base::net::request_error::MAX_RETRY_AFTER;
+use docwharf_base::net::retry::CallAttempts;
 
-use super::ingest::{IncomingBundle, IngestedBundle, Occasion};
-use super::plan::{self, SourceDecision, FileDecision, SyncTrigger, PlanInput};
 use super::activation::SyncReport;
 use super::environment::{CallResult, SyncEnvironment};
-use super::{ApiSource, BundleLocation, SyncIntent, SyncOutcome, SyncError};
+use super::ingest::{IncomingBundle, IngestedBundle, Occasion};
+use super::plan::{self, FileDecision, PlanInput, SourceDecision, SyncTrigger};
+use super::{ApiSource, BundleLocation, SyncError, SyncIntent, SyncOutcome};
 
 /// Runs a sync, and records the attempt whatever its result.
 pub fn run_sync<W: SyncEnvironment>(
@@ -32,12 +32,15 @@ pub fn run_sync<W: SyncEnvironment>(
     let result = SyncRun { world, record, intent, trigger }.look();
     let (name, error) = match &result {
         // None of these counts as an attempt.
-        Ok(SyncReport { too_early: Some(_), .. } | SyncReport { outcome: SyncOutcome::Disabled | SyncOutcome::NoSource, .. })
+        Ok(
+            SyncReport { too_early: Some(_), .. }
+            | SyncReport { outcome: SyncOutcome::Disabled | SyncOutcome::NoSource, .. },
+        )
         | Err(SyncError::Interrupted) => return result,
         Ok(SyncReport { blind: Some(why), .. }) => ("probes unreadable", Some(why.clone())),
         Ok(report) => (report.outcome.name(), None),
         Err(SyncError::StillRefused(said)) => ("failed", Some(said.clone())),
-        Err(error) => ("failed", Some(Chain(error).to_string())),
+        Err(error) => ("failed", Some(ErrorChain(error).to_string())),
     };
     if let Err(refused) = &result
         && refused.is_refusal()
@@ -83,12 +86,12 @@ pub fn wait_after(error: &SyncError, failures: u32, every: Duration, mut random:
         error if error.is_refusal() => every,
         // Checking a file costs nothing.
         SyncError::Missing { .. } | SyncError::IsFolder { .. } | SyncError::Changing { .. } => {
-            backoff::after(failures).min(every)
+            backoff::wait_after_failures(failures).min(every)
         }
-        _ => backoff::jitter(backoff::after(failures), random()),
+        _ => backoff::jitter(backoff::wait_after_failures(failures), random()),
     };
     // Clients that got the same Retry-After should not come back at the same moment.
-    wait.max(error.retry_after().unwrap_or_default().mul_f64(1.0 + random() / 10.0).min(LONGEST))
+    wait.max(error.retry_after().unwrap_or_default().mul_f64(1.0 + random() / 10.0).min(MAX_RETRY_AFTER))
 }
 
 /// A sync in progress.
@@ -120,7 +123,11 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
             // removed.
             SourceDecision::Disabled => {
                 let report = self.settle(None)?;
-                Ok(if matches!(report.outcome, SyncOutcome::Current(_)) { SyncReport::of(SyncOutcome::NoSource) } else { report })
+                Ok(if matches!(report.outcome, SyncOutcome::Current(_)) {
+                    SyncReport::of(SyncOutcome::NoSource)
+                } else {
+                    report
+                })
             }
             SourceDecision::Settle => self.settle_seeing("the pinned label is in the store: no request is sent"),
             SourceDecision::Look => self.source(&wish),
@@ -182,7 +189,7 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
             Err(error) => {
                 self.record.tried_link = Some(mark);
                 self.world.save(self.record)?;
-                self.world.warn(&format!("{}; the API is asked instead", Chain(&error)));
+                self.world.warn(&format!("{}; the API is asked instead", ErrorChain(&error)));
                 self.api(wish)
             }
         }
@@ -244,7 +251,7 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
             return Err(SyncError::Changing { path: path.to_owned(), source });
         }
         looked.version = brought.as_ref().ok().map(|brought| brought.id);
-        looked.refusal = brought.as_ref().err().map(|refused| Chain(refused).to_string());
+        looked.refusal = brought.as_ref().err().map(|refused| ErrorChain(refused).to_string());
         if brought.as_ref().err().is_none_or(SyncError::is_refusal) {
             self.record.looked = Some(looked);
         }
@@ -261,7 +268,7 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
         path: &Path,
         source: &str,
         job: Option<&str>,
-        sent: Option<&Known>,
+        sent: Option<&BundleValidator>,
         ours: bool,
     ) -> Result<IngestedBundle, SyncError> {
         self.world.tell("verifying the bundle");
@@ -279,9 +286,9 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
     /// Repeats an API call until it succeeds or a retry is of no use.
     pub(super) fn call_with_retries<T>(
         &mut self,
-        ask: Ask,
+        ask: ApiCall,
         doing: &str,
-        attempts: &mut Attempts,
+        attempts: &mut CallAttempts,
         mut call: impl FnMut(&mut W) -> CallResult<T>,
     ) -> Result<T, SyncError> {
         loop {
@@ -289,7 +296,7 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
                 Ok(answer) => return Ok(answer),
                 Err(trouble) => trouble,
             };
-            let Some(pause) = attempts.next(ask.call(), &trouble, self.world.random()) else {
+            let Some(pause) = attempts.next_pause(ask.kind(), &trouble, self.world.random()) else {
                 return Err(SyncError::Upstream { doing: doing.to_owned(), call: ask, trouble });
             };
             self.world.warn(&format!("cannot {doing}: {trouble}; trying again in {:.1} s", pause.as_secs_f64()));
@@ -301,7 +308,7 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
 #[cfg(test)]
 mod tests {
     use docwharf_base::model::digest::Digest;
-    use docwharf_base::net::trouble::{Cause, Trouble};
+    use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 
     use super::*;
 
@@ -323,9 +330,9 @@ mod tests {
         let every = Duration::from_mins(2);
         let seconds = Duration::from_secs;
         let upstream = |retry_after: Option<u64>| {
-            let mut trouble = Trouble::new(Cause::Status(429), "x");
+            let mut trouble = RequestError::new(RequestErrorCause::Status(429), "x");
             trouble.retry_after = retry_after.map(seconds);
-            SyncError::Upstream { doing: String::new(), call: Ask::Poll, trouble }
+            SyncError::Upstream { doing: String::new(), call: ApiCall::Poll, trouble }
         };
         let missing = || SyncError::Missing { path: "b".into(), source: std::io::ErrorKind::NotFound.into() };
         let folder = || SyncError::IsFolder { path: "b".into() };
@@ -344,7 +351,7 @@ mod tests {
             (upstream(Some(3)), 2, 0.0, seconds(9)),
             (upstream(Some(100)), 1, 0.0, seconds(100)),
             (upstream(Some(100)), 1, 1.0, seconds(110)),
-            (upstream(Some(LONGEST.as_secs() * 2)), 1, 0.0, LONGEST),
+            (upstream(Some(MAX_RETRY_AFTER.as_secs() * 2)), 1, 0.0, MAX_RETRY_AFTER),
         ];
         for (error, failures, random, expected) in cases {
             let wait = wait_after(&error, failures, every, || random);

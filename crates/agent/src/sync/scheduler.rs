@@ -6,16 +6,16 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
+use crate::store::record::StoreRecord;
 use docwharf_base::backoff;
 use docwharf_base::model::units::{parse_time, unix_seconds};
-use docwharf_base::net::trouble::LONGEST;
-use crate::store::record::StoreRecord;
+use docwharf_base::net::request_error::MAX_RETRY_AFTER;
 
 use super::SyncError;
+use super::activation::SyncReport;
 use super::plan::SyncTrigger;
 use super::run::wait_after;
 use super::schedule::Schedule;
-use super::activation::SyncReport;
 
 /// A moment on two clocks: the monotonic one and the wall clock.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +69,7 @@ impl SyncScheduler {
         let ago = parse_time(&attempt.time).map(|time| unix_seconds(now.wall) - time);
         // A clock that was set back since then must not make the wait longer than it was.
         let ago = u64::try_from(ago.unwrap_or(0)).unwrap_or(0);
-        let left = Duration::from_secs(attempt.wait.saturating_sub(ago)).min(LONGEST);
+        let left = Duration::from_secs(attempt.wait.saturating_sub(ago)).min(MAX_RETRY_AFTER);
         if attempt.failures == 0 || left.is_zero() {
             return None;
         }
@@ -186,17 +186,23 @@ impl SyncScheduler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use docwharf_base::model::digest::Digest;
-    use docwharf_base::model::version::VersionId;
     use crate::store::record::SyncAttempt;
     use crate::store::writer::CommitOutcome;
     use crate::sync::SyncOutcome;
     use crate::sync::ingest::IngestedBundle;
+    use docwharf_base::model::digest::Digest;
+    use docwharf_base::model::version::VersionId;
 
     #[test]
     fn of_several_wishes_the_strongest_is_done_in_whichever_order_they_come() {
-        let rising =
-            [SyncTrigger::Changed, SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Hook, SyncTrigger::Asked, SyncTrigger::Refresh];
+        let rising = [
+            SyncTrigger::Changed,
+            SyncTrigger::Start,
+            SyncTrigger::Interval,
+            SyncTrigger::Hook,
+            SyncTrigger::Asked,
+            SyncTrigger::Refresh,
+        ];
         for first in rising {
             for second in rising {
                 let mut agenda = SyncScheduler::new(Instant::now());
@@ -236,7 +242,7 @@ mod tests {
             (1, 100, "11:58:20", None),
             (1, 100, "12:00:50", Some(seconds(100))),
             (1, 100, "soon", Some(seconds(100))),
-            (1, u64::MAX, "11:59:20", Some(LONGEST)),
+            (1, u64::MAX, "11:59:20", Some(MAX_RETRY_AFTER)),
             (1, 0, "12:00:00", None),
             (0, 100, "11:59:20", None),
         ];
@@ -302,7 +308,11 @@ mod tests {
         let now = moment();
         for (interval, wait, trigger) in [(50, 50, SyncTrigger::Interval), (200, 100, SyncTrigger::Start)] {
             let scheduled = Some(now.wall);
-            let mut agenda = SyncScheduler { next: (now.at + seconds(100), SyncTrigger::Start), scheduled, ..SyncScheduler::new(now.at) };
+            let mut agenda = SyncScheduler {
+                next: (now.at + seconds(100), SyncTrigger::Start),
+                scheduled,
+                ..SyncScheduler::new(now.at)
+            };
             agenda.change_rhythm(every(interval), now, || 0.5);
             assert_eq!(agenda.next, (now.at + seconds(wait), trigger), "{interval}");
             assert_eq!(agenda.scheduled, scheduled.filter(|_| trigger == SyncTrigger::Start), "{interval}");

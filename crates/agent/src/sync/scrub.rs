@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, FlockOperation, fadvise, flock};
 use rustix::io::Errno;
 
-use docwharf_base::chain::Chain;
-use docwharf_base::model::limits::BundleLimits;
-use docwharf_base::model::site_path::SitePath;
-use docwharf_base::model::version::VersionId;
-use docwharf_site::seal::{SealOptions, VerifiedBundle, SealError, verify_slowly};
-use docwharf_site::index::IndexEntry;
 use crate::store::operations::StoreOperations;
 use crate::store::writer::StoreWriter;
 use crate::store::{IMAGE, VersionStore};
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::limits::BundleLimits;
+use docwharf_base::model::site_path::SitePath;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::index::IndexEntry;
+use docwharf_site::seal::{SealError, SealOptions, VerifiedBundle, verify_slowly};
 
 use super::open;
 
@@ -51,7 +51,7 @@ pub fn scrub(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
         ScrubResult::Gone => Ok(()),
     };
     if let Err(error) = kept {
-        tracing::warn!("{}; version {} is read again sooner than needed", Chain(&error), id.short());
+        tracing::warn!("{}; version {} is read again sooner than needed", ErrorChain(&error), id.short());
     }
     Ok(verdict)
 }
@@ -63,7 +63,9 @@ fn judge(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
     let (image, about) = match opened {
         Ok(Some(opened)) => opened,
         Ok(None) => return Ok(ScrubResult::Gone),
-        Err(error) if is_rot(&error) => return Ok(ScrubResult::Damaged(format!("its image cannot be opened: {error}"))),
+        Err(error) if is_rot(&error) => {
+            return Ok(ScrubResult::Damaged(format!("its image cannot be opened: {error}")));
+        }
         Err(error) => return Err(error),
     };
     // Keeps the version from being pruned meanwhile, where files can be locked and no other process has done so.
@@ -84,7 +86,7 @@ fn judge(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
             None
         }
         Err(SealError::Read { source, .. }) if !is_rot(&source) => return Err(source),
-        Err(error) => Some(Chain(&error).to_string()),
+        Err(error) => Some(ErrorChain(&error).to_string()),
     };
     // A version that was replaced or pruned meanwhile is not the one that was read.
     let still = there(store.image(id).and_then(|image| image.metadata()))?.is_some_and(|now| is_same(&about, &now));

@@ -5,22 +5,22 @@ use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
 
-use docwharf_base::chain::Chain;
-use docwharf_base::directory::{Access, Demands};
-use docwharf_base::model::digest::Digest;
-use docwharf_base::model::units::unix_seconds;
-use docwharf_base::model::version::VersionId;
-use docwharf_site::seal::{self, SealOptions, SealProgress, SealError, SealedBundle, ImageSpace};
-use docwharf_site::sealed_version::SealedVersion;
 use crate::store::operations::StoreOperations;
 use crate::store::record::GateVerdict;
 use crate::store::space::SpaceRequest;
-use crate::store::writer::{CommitOutcome, VersionStage, StoreWriter};
+use crate::store::writer::{CommitOutcome, StoreWriter, VersionStage};
 use crate::store::{IMAGE, StoreError};
+use docwharf_base::directory::{FileAccess, FileRequirements};
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::units::unix_seconds;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::seal::{self, ImageSpace, SealError, SealOptions, SealProgress, SealedBundle};
+use docwharf_site::sealed_version::SealedVersion;
 
-use super::streaming_seal::StreamedSeal;
 use super::ingest::{IncomingBundle, date_files, is_whole};
-use super::{SyncIntent, SyncError, open, disk_space};
+use super::streaming_seal::StreamedSeal;
+use super::{SyncError, SyncIntent, disk_space, open};
 
 /// The properties of a bundle that has been read to its end and verified.
 #[derive(Debug, Clone)]
@@ -49,9 +49,19 @@ pub trait SealOperations: StoreOperations {
     /// Estimates the space that sealing a bundle needs; `ours` says that the file may be moved.
     fn wanted(&self, arrival: &IncomingBundle<'_>, ours: bool) -> SpaceRequest;
     /// Verifies a bundle and seals it into a stage.
-    fn seal(&self, arrival: &IncomingBundle<'_>, effort: &SealOptions, meter: &SealProgress) -> Result<(BundleSummary, Self::Stage), SyncError>;
+    fn seal(
+        &self,
+        arrival: &IncomingBundle<'_>,
+        effort: &SealOptions,
+        meter: &SealProgress,
+    ) -> Result<(BundleSummary, Self::Stage), SyncError>;
     /// Commits a stage. Files that the versions `beside` have with the same content keep their dates.
-    fn commit(&self, stage: &mut Self::Stage, beside: &[VersionId], effort: &SealOptions) -> Result<CommitOutcome, SyncError>;
+    fn commit(
+        &self,
+        stage: &mut Self::Stage,
+        beside: &[VersionId],
+        effort: &SealOptions,
+    ) -> Result<CommitOutcome, SyncError>;
     /// Opens a version; one that is marked as damaged is verified first.
     fn open(&self, id: VersionId, effort: &SealOptions) -> Result<Self::Opened, SyncError>;
     /// Evaluates the gate for a version against the active one; [`SyncError::Interrupted`] if `stop` returns true
@@ -76,7 +86,12 @@ pub struct SealedStage {
 }
 
 /// Verifies and seals a bundle that has arrived completely.
-fn seal_whole(writer: &StoreWriter, arrival: &IncomingBundle<'_>, effort: &SealOptions, meter: &SealProgress) -> Result<StreamedSeal, SyncError> {
+fn seal_whole(
+    writer: &StoreWriter,
+    arrival: &IncomingBundle<'_>,
+    effort: &SealOptions,
+    meter: &SealProgress,
+) -> Result<StreamedSeal, SyncError> {
     let stage = writer.stage()?;
     let effort = SealOptions { durable: true, ..*effort };
     let space = ImageSpace::Dir(stage.directory().clone());
@@ -88,7 +103,7 @@ fn seal_whole(writer: &StoreWriter, arrival: &IncomingBundle<'_>, effort: &SealO
     } else if effort.may_move {
         // A downloaded file lies in `downloads/`, which another user may own.
         let (downloads, name) = (writer.store().downloads_directory()?, path.file_name().unwrap_or_default());
-        let file = downloads.open_file(name, Access::Read, Demands::SINGLE_NAME).map_err(read)?;
+        let file = downloads.open_file(name, FileAccess::Read, FileRequirements::SINGLE_NAME).map_err(read)?;
         seal::seal_opened(file, path, Some((&downloads, name)), &space, &effort, meter)
     } else {
         seal::seal(path, &space, &effort, meter)
@@ -109,7 +124,12 @@ impl SealOperations for StoreWriter {
         disk_space::to_seal(arrival, ours)
     }
 
-    fn seal(&self, arrival: &IncomingBundle<'_>, effort: &SealOptions, meter: &SealProgress) -> Result<(BundleSummary, SealedStage), SyncError> {
+    fn seal(
+        &self,
+        arrival: &IncomingBundle<'_>,
+        effort: &SealOptions,
+        meter: &SealProgress,
+    ) -> Result<(BundleSummary, SealedStage), SyncError> {
         let StreamedSeal { stage, sealing } = match arrival.ahead.take() {
             Some(done) => done,
             None => seal_whole(self, arrival, effort, meter)?,
@@ -126,7 +146,12 @@ impl SealOperations for StoreWriter {
         Ok((proved, SealedStage { stage, sealing, leases: Vec::new() }))
     }
 
-    fn commit(&self, made: &mut SealedStage, beside: &[VersionId], effort: &SealOptions) -> Result<CommitOutcome, SyncError> {
+    fn commit(
+        &self,
+        made: &mut SealedStage,
+        beside: &[VersionId],
+        effort: &SealOptions,
+    ) -> Result<CommitOutcome, SyncError> {
         let SealedStage { stage, sealing, leases } = made;
         let id = sealing.proven.id;
         let image = stage.directory().path().join(IMAGE);
@@ -167,7 +192,7 @@ impl SealOperations for StoreWriter {
         let beside = match compared.map(|id| open::open(self, id, &intent.effort, false)) {
             Some(Ok(active)) => Some(active),
             Some(Err(error)) => {
-                tracing::warn!("{}; the gate compares with nothing", Chain(&error));
+                tracing::warn!("{}; the gate compares with nothing", ErrorChain(&error));
                 None
             }
             None => None,

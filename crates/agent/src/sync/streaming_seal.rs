@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use docwharf_base::chain::Chain;
-use docwharf_base::directory::Directory;
-use docwharf_base::growth::Growth;
-use crate::fetch::Coming;
-use docwharf_site::seal::{self, SealOptions, SealProgress, SealError, SealedBundle, ImageSpace};
+use crate::fetch::ExpectedBundle;
 use crate::store::operations::StoreOperations;
 use crate::store::space::SpaceLimits;
-use crate::store::writer::{VersionStage, StoreWriter};
+use crate::store::writer::{StoreWriter, VersionStage};
+use docwharf_base::directory::Directory;
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::growing_file::WriteProgress;
+use docwharf_site::seal::{self, ImageSpace, SealError, SealOptions, SealProgress, SealedBundle};
 
 use super::SyncIntent;
 
@@ -41,7 +41,7 @@ pub(super) struct StreamingSeal {
 /// The sealing thread. Dropping this waits for its end.
 #[derive(Debug)]
 struct Worker {
-    growth: Arc<Growth>,
+    growth: Arc<WriteProgress>,
     /// None once it has been joined.
     thread: Option<JoinHandle<Result<Option<SealedBundle>, SealError>>>,
 }
@@ -63,9 +63,13 @@ fn has_room(writer: &StoreWriter, allowance: &SpaceLimits, bytes: u64) -> bool {
 
 impl StreamingSeal {
     /// Starts sealing, if that is worth it.
-    pub(super) fn begin(writer: &StoreWriter, intent: &SyncIntent, coming: &Coming<'_>) -> Option<StreamingSeal> {
-        let wanted = coming.whole.saturating_mul(SPACE_FACTOR).saturating_add(coming.more);
-        if coming.more < MIN_REMAINING_BYTES || !has_room(writer, &intent.allowance, wanted) {
+    pub(super) fn begin(
+        writer: &StoreWriter,
+        intent: &SyncIntent,
+        coming: &ExpectedBundle<'_>,
+    ) -> Option<StreamingSeal> {
+        let wanted = coming.size.saturating_mul(SPACE_FACTOR).saturating_add(coming.remaining);
+        if coming.remaining < MIN_REMAINING_BYTES || !has_room(writer, &intent.allowance, wanted) {
             return None;
         }
         let stage = writer.stage().ok()?;
@@ -84,10 +88,15 @@ impl StreamingSeal {
 
     /// Returns this if it seals the download that is about to continue, and there is space for the rest of that; else
     /// discards it.
-    pub(super) fn goes_on(self, writer: &StoreWriter, intent: &SyncIntent, coming: &Coming<'_>) -> Option<StreamingSeal> {
+    pub(super) fn goes_on(
+        self,
+        writer: &StoreWriter,
+        intent: &SyncIntent,
+        coming: &ExpectedBundle<'_>,
+    ) -> Option<StreamingSeal> {
         Some(self)
             .filter(|ahead| Arc::ptr_eq(&ahead.worker.growth, coming.growth))
-            .and_then(|ahead| ahead.gives_way(writer, intent, coming.more))
+            .and_then(|ahead| ahead.gives_way(writer, intent, coming.remaining))
     }
 
     /// Returns this if there is space for `more` bytes besides it; else discards it. Nothing is pruned for what only
@@ -99,10 +108,10 @@ impl StreamingSeal {
     /// Waits for the result, once `path` has arrived completely. None if that is not the file that was read, or if
     /// sealing failed: then the bundle is sealed anew, and fails again if it has to.
     pub(super) fn finish(mut self, path: &Path) -> Option<StreamedSeal> {
-        if self.path != path || !self.worker.growth.is_whole() {
+        if self.path != path || !self.worker.growth.is_complete() {
             return None;
         }
-        let sealed = self.worker.wait()?.inspect_err(|error| tracing::debug!("sealing ahead: {}", Chain(error)));
+        let sealed = self.worker.wait()?.inspect_err(|error| tracing::debug!("sealing ahead: {}", ErrorChain(error)));
         let sealing = sealed.ok()??;
         let length = self.place.0.metadata_of(self.place.1).ok()?.len();
         let is_all = sealing.proven.archive.is_some_and(|(_, read)| read == length);

@@ -14,33 +14,33 @@ use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::api::Api;
-use crate::api::wire::{Job, Link};
-use docwharf_base::backoff;
-use docwharf_base::chain::{Chain, OneLine};
-use docwharf_base::regular;
-use docwharf_base::secret::{SafeUrl, Scrubber};
-use crate::fetch::{self, Arrived, Coming, Download, Fetched, Known, Progress};
-use docwharf_base::model::digest::{Digest, Sha256Hasher};
-use docwharf_base::model::units::unix_seconds;
-use docwharf_base::model::version::{VersionLabel, VersionId};
-use docwharf_base::net::client::client;
-use docwharf_base::net::trouble::{Cause, Trouble};
-use docwharf_site::seal::SealProgress;
+use crate::api::ApiClient;
+use crate::api::responses::{ExportJob, PresignedLink};
+use crate::fetch::{self, BundleValidator, Download, DownloadProgress, DownloadResult, ExpectedBundle, ReceivedBundle};
 use crate::store::StoreError;
 use crate::store::operations::StoreOperations;
 use crate::store::record::{ProbeResult, StoreRecord};
 use crate::store::space::SpaceRequest;
 use crate::store::writer::StoreWriter;
+use docwharf_base::backoff;
+use docwharf_base::error_chain::{ErrorChain, OneLine};
+use docwharf_base::model::digest::{Digest, Sha256Hasher};
+use docwharf_base::model::units::unix_seconds;
+use docwharf_base::model::version::{VersionId, VersionLabel};
+use docwharf_base::net::client::build_client;
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
+use docwharf_base::regular_file;
+use docwharf_base::secret::{SafeUrl, Scrubber};
+use docwharf_site::seal::SealProgress;
 
-use super::streaming_seal::StreamingSeal;
-use super::ingest::{IncomingBundle, IngestedBundle, ingest_bundle, note_offered_again};
+use super::activation::{SyncReport, activate_and_prune, read_record};
 use super::activation_decision::ActivationRequest;
+use super::environment::{CallResult, KnownBundle, SyncEnvironment};
+use super::ingest::{IncomingBundle, IngestedBundle, ingest_bundle, note_offered_again};
 use super::known_bundles::known;
 use super::plan::{BundleFileState, SyncTrigger};
-use super::activation::{SyncReport, read_record, activate_and_prune};
-use super::environment::{CallResult, KnownBundle, SyncEnvironment};
-use super::{SyncIntent, SyncError, disk_space, run};
+use super::streaming_seal::StreamingSeal;
+use super::{SyncError, SyncIntent, disk_space, run};
 
 /// Upper bound of a probe's body in bytes; a larger one is an error.
 const MAX_PROBE_BYTES: usize = 8 * 1024 * 1024;
@@ -52,7 +52,7 @@ pub struct SyncProgress {
     error: Mutex<Option<String>>,
     percent: Mutex<Option<f64>>,
     /// The progress of the download.
-    pub fetching: Arc<Progress>,
+    pub fetching: Arc<DownloadProgress>,
     /// The progress of sealing.
     pub sealing: SealProgress,
 }
@@ -117,10 +117,16 @@ pub struct SyncContext {
 }
 
 /// Runs one sync on the real system.
-pub fn sync_store(writer: &StoreWriter, intent: &SyncIntent, trigger: SyncTrigger, means: &SyncContext) -> Result<SyncReport, SyncError> {
+pub fn sync_store(
+    writer: &StoreWriter,
+    intent: &SyncIntent,
+    trigger: SyncTrigger,
+    means: &SyncContext,
+) -> Result<SyncReport, SyncError> {
     let mut record = read_record(writer)?;
     let began = Instant::now();
-    let mut act = SystemEnvironment { writer, intent, means, http: None, api: None, download: None, ahead: None, began };
+    let mut act =
+        SystemEnvironment { writer, intent, means, http: None, api: None, download: None, ahead: None, began };
     run::run_sync(&mut act, &mut record, intent, trigger)
 }
 
@@ -129,7 +135,7 @@ struct SystemEnvironment<'a> {
     intent: &'a SyncIntent,
     means: &'a SyncContext,
     http: Option<reqwest::Client>,
-    api: Option<Api>,
+    api: Option<ApiClient>,
     download: Option<Download>,
     ahead: Option<StreamingSeal>,
     began: Instant,
@@ -165,12 +171,12 @@ impl SystemEnvironment<'_> {
         if let Some(http) = &self.http {
             return Ok(http.clone());
         }
-        let http = client(&self.intent.network)?;
+        let http = build_client(&self.intent.network)?;
         self.http = Some(http.clone());
         Ok(http)
     }
 
-    fn api(&mut self) -> Result<(Api, String), SyncError> {
+    fn api(&mut self) -> Result<(ApiClient, String), SyncError> {
         let Some(source) = &self.intent.api else {
             return Err(SyncError::Absent("there is no [api] in the configuration".to_owned()));
         };
@@ -179,7 +185,7 @@ impl SystemEnvironment<'_> {
         }
         let key = source.api_key.read()?;
         let network = &self.intent.network;
-        let api = Api::new(self.http()?, source.base.clone(), key, network.call, network.redirects);
+        let api = ApiClient::new(self.http()?, source.base.clone(), key, network.call_timeout, network.max_redirects);
         self.api = Some(api.clone());
         Ok((api, source.domain.clone()))
     }
@@ -195,7 +201,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     }
 
     fn random(&mut self) -> f64 {
-        backoff::random()
+        backoff::random_fraction()
     }
 
     fn wait(&mut self, pause: Duration) -> Result<(), SyncError> {
@@ -242,7 +248,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         }
         if !metadata.is_file() {
             // Opening a named pipe would wait for a writer, perhaps for ever.
-            let source = regular::kind_error(metadata.file_type());
+            let source = regular_file::not_regular_error(metadata.file_type());
             return Err(SyncError::Missing { path: path.to_owned(), source });
         }
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
@@ -256,7 +262,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     fn digest(&mut self, path: &Path) -> Result<Digest, SyncError> {
         use std::io::Read;
         let missing = |source| SyncError::Missing { path: path.to_owned(), source };
-        let mut file = regular::open(path).map_err(missing)?;
+        let mut file = regular_file::open(path).map_err(missing)?;
         let mut hasher = Sha256Hasher::new();
         let mut buffer = vec![0; 256 * 1024];
         loop {
@@ -270,10 +276,15 @@ impl SyncEnvironment for SystemEnvironment<'_> {
 
     fn probe(&mut self, url: &SafeUrl, before: Option<&ProbeResult>) -> CallResult<Option<ProbeResult>> {
         let http = self.http()?;
-        let (idle, redirects) = (self.intent.network.call, self.intent.network.redirects);
+        let (idle, redirects) = (self.intent.network.call_timeout, self.intent.network.max_redirects);
         self.means.wait_for(async {
             let read = probe(&http, url, before, redirects);
-            let late = || Trouble::new(Cause::Lost, format!("no answer within {}", docwharf_base::net::seconds(idle)));
+            let late = || {
+                RequestError::new(
+                    RequestErrorCause::NoResponse,
+                    format!("no answer within {}", docwharf_base::net::format_seconds(idle)),
+                )
+            };
             tokio::time::timeout(idle, read).await.unwrap_or_else(|_| Err(late()))
         })
     }
@@ -285,24 +296,24 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     fn start_job(&mut self) -> CallResult<String> {
         let (api, domain) = self.api()?;
         let version = self.intent.pin.as_ref().map(VersionLabel::as_str);
-        self.means.wait_for(api.start(&domain, version))
+        self.means.wait_for(api.start_export(&domain, version))
     }
 
-    fn poll(&mut self, id: &str) -> CallResult<Job> {
+    fn poll(&mut self, id: &str) -> CallResult<ExportJob> {
         let (api, _) = self.api()?;
-        self.means.wait_for(api.job(id))
+        self.means.wait_for(api.poll_export(id))
     }
 
-    fn link(&mut self, id: &str) -> CallResult<Link> {
+    fn link(&mut self, id: &str) -> CallResult<PresignedLink> {
         let (api, _) = self.api()?;
-        self.means.wait_for(api.link(id))
+        self.means.wait_for(api.request_link(id))
     }
 
     fn known(&self, record: &StoreRecord, source: &str) -> Vec<KnownBundle> {
         known(self.writer, record, source, self.intent.sha256)
     }
 
-    fn begin_download(&mut self, source: &str, known: Vec<Known>) -> Result<(), SyncError> {
+    fn begin_download(&mut self, source: &str, known: Vec<BundleValidator>) -> Result<(), SyncError> {
         let dir = self.writer.store().downloads_directory()?;
         let progress = Arc::clone(&self.means.doing.fetching);
         let limit = self.intent.effort.limits.archive;
@@ -320,14 +331,14 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         Ok(disk_space::reserve_space(self.writer, record, self.intent, wanted, &self.means.who)?)
     }
 
-    fn fetch(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<Fetched> {
+    fn fetch(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult> {
         let Some(download) = &mut self.download else { return Err(SyncError::Interrupted) };
         let (lacking, ahead) = (Cell::new(None), Cell::new(self.ahead.take()));
-        let room = |coming: &Coming<'_>| {
+        let room = |coming: &ExpectedBundle<'_>| {
             ahead.set(ahead.take().and_then(|ahead| ahead.goes_on(self.writer, self.intent, coming)));
-            let wanted = SpaceRequest { whole: coming.whole, more: coming.more };
+            let wanted = SpaceRequest { whole: coming.size, more: coming.remaining };
             disk_space::reserve_space(self.writer, record, self.intent, wanted, &self.means.who).map_err(|error| {
-                let trouble = Trouble::new(Cause::Disk, Chain(&error).to_string());
+                let trouble = RequestError::new(RequestErrorCause::Disk, ErrorChain(&error).to_string());
                 lacking.set(Some(error));
                 trouble
             })?;
@@ -335,7 +346,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
             Ok(())
         };
         let result = self.means.wait_for(download.attempt(url, &room))?;
-        self.ahead = ahead.into_inner().filter(|_| !matches!(result, Ok(Fetched::Unchanged(_))));
+        self.ahead = ahead.into_inner().filter(|_| !matches!(result, Ok(DownloadResult::Unchanged(_))));
         match lacking.into_inner() {
             Some(error) => Err(error.into()),
             None => Ok(result),
@@ -343,7 +354,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     }
 
     fn has_moved(&mut self) -> bool {
-        self.download.as_mut().is_some_and(Download::has_moved)
+        self.download.as_mut().is_some_and(Download::has_progressed)
     }
 
     fn discard(&mut self) {
@@ -353,13 +364,18 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         }
     }
 
-    fn unwrap(&mut self, arrived: &Arrived) -> Result<Option<PathBuf>, SyncError> {
+    fn unwrap(&mut self, arrived: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
         let limit = self.intent.effort.limits.archive;
         let downloads = self.writer.store().downloads_directory()?;
         Ok(fetch::unwrap_second_layer(&downloads, limit).map_err(StoreError::io("unwrap", &arrived.path))?)
     }
 
-    fn bring(&mut self, record: &mut StoreRecord, arrival: &IncomingBundle<'_>, ours: bool) -> Result<IngestedBundle, SyncError> {
+    fn bring(
+        &mut self,
+        record: &mut StoreRecord,
+        arrival: &IncomingBundle<'_>,
+        ours: bool,
+    ) -> Result<IngestedBundle, SyncError> {
         let done = self.ahead.take().and_then(|ahead| ahead.finish(arrival.path));
         let arrival = &IncomingBundle { ahead: RefCell::new(done), ..*arrival };
         ingest_bundle(self.writer, record, self.intent, arrival, ours, &self.means.who, &self.means.doing.sealing)
@@ -377,7 +393,8 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     ) -> Result<SyncReport, SyncError> {
         let stop = || self.means.is_cancelled();
         let in_force = || self.means.in_force(self.intent);
-        let asker = ActivationRequest { who: &self.means.who, force: self.means.force, stop: &stop, in_force: &in_force };
+        let asker =
+            ActivationRequest { who: &self.means.who, force: self.means.force, stop: &stop, in_force: &in_force };
         activate_and_prune(self.writer, record, asker, found, brought)
     }
 }
@@ -388,7 +405,7 @@ async fn probe(
     url: &SafeUrl,
     before: Option<&ProbeResult>,
     redirects: usize,
-) -> Result<Option<ProbeResult>, Trouble> {
+) -> Result<Option<ProbeResult>, RequestError> {
     let mut to = url.clone();
     for _ in 0..=redirects {
         let mut request = http.get(to.expose().clone());
@@ -397,10 +414,10 @@ async fn probe(
         } else if let Some(date) = before.and_then(|before| before.last_modified.as_deref()) {
             request = request.header(IF_MODIFIED_SINCE, date);
         }
-        let mut response = request.send().await.map_err(|error| Trouble::from_client(error, &to))?;
+        let mut response = request.send().await.map_err(|error| RequestError::from_client(error, &to))?;
         let status = response.status().as_u16();
         if matches!(status, 301 | 302 | 303 | 307 | 308) {
-            to = fetch::follow(&to, response.headers())?;
+            to = fetch::redirect_target(&to, response.headers())?;
             continue;
         }
         if status == 304 && before.is_some() {
@@ -412,10 +429,10 @@ async fn probe(
         let mut hasher = Sha256Hasher::new();
         let mut size = 0;
         let mut start = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| Trouble::from_client(error, &to))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| RequestError::from_client(error, &to))? {
             size += chunk.len();
             if size > MAX_PROBE_BYTES {
-                return Err(Trouble::new(Cause::TooLarge, "it is over 8 MiB"));
+                return Err(RequestError::new(RequestErrorCause::TooLarge, "it is over 8 MiB"));
             }
             if start.len() < 1024 {
                 start.extend_from_slice(&chunk[..chunk.len().min(1024)]);
@@ -426,10 +443,10 @@ async fn probe(
             let mut scrubber = Scrubber::default();
             scrubber.hide_url(url);
             scrubber.hide_url(&to);
-            return Err(Trouble::from_answer(status, &headers, &start, &scrubber));
+            return Err(RequestError::from_answer(status, &headers, &start, &scrubber));
         }
         let probe = ProbeResult { sha256: hasher.take().hex(), etag, last_modified };
         return Ok(Some(probe));
     }
-    Err(Trouble::new(Cause::Redirected, format!("more than {redirects} redirects")))
+    Err(RequestError::new(RequestErrorCause::RefusedRedirect, format!("more than {redirects} redirects")))
 }

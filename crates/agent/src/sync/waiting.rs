@@ -1,7 +1,7 @@
 //! The version that waits to become active, and the reason why it waits. It is pure.
 
-use docwharf_base::model::version::{VersionLabel, VersionId};
 use crate::store::record::StoreRecord;
+use docwharf_base::model::version::{VersionId, VersionLabel};
 
 use super::{ActivationMode, SyncIntent};
 
@@ -69,8 +69,8 @@ pub fn way_out(staged: &WaitingVersion) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::record::{ActivationHold, GateVerdict, LabelledVersion};
     use docwharf_base::model::digest::Digest;
-    use crate::store::record::{ActivationHold, LabelledVersion, GateVerdict};
 
     fn id(n: u8) -> VersionId {
         VersionId(Digest::of(&[n]))

@@ -58,7 +58,10 @@ const MAX_WINDOW_LOG: i32 = 22;
 pub fn choose_effort(coding: ContentCoding, content: u64) -> EncoderEffort {
     EncoderEffort(match coding {
         ContentCoding::Zstd => ZSTD_LEVEL,
-        ContentCoding::Brotli => BROTLI_QUALITIES.iter().find(|(most, _)| content <= *most).map_or(FAST_BROTLI_QUALITY, |(_, quality)| *quality),
+        ContentCoding::Brotli => BROTLI_QUALITIES
+            .iter()
+            .find(|(most, _)| content <= *most)
+            .map_or(FAST_BROTLI_QUALITY, |(_, quality)| *quality),
     })
 }
 
@@ -142,7 +145,9 @@ mod tests {
     fn decoded(coding: ContentCoding, coded: &[u8]) -> Vec<u8> {
         let mut content = Vec::new();
         match coding {
-            ContentCoding::Brotli => brotli_decompressor::Decompressor::new(coded, 4096).read_to_end(&mut content).unwrap(),
+            ContentCoding::Brotli => {
+                brotli_decompressor::Decompressor::new(coded, 4096).read_to_end(&mut content).unwrap()
+            }
             ContentCoding::Zstd => zstd::stream::read::Decoder::new(coded).unwrap().read_to_end(&mut content).unwrap(),
         };
         content
@@ -175,9 +180,13 @@ mod tests {
     #[test]
     fn codings_have_their_names_and_windows_hold_the_content() {
         assert_eq!(ContentCoding::ALL.map(ContentCoding::token), ["br", "zstd"]);
-        for (token, coding) in
-            [("br", Some(ContentCoding::Brotli)), ("zstd", Some(ContentCoding::Zstd)), ("BR", None), ("gzip", None), ("", None)]
-        {
+        for (token, coding) in [
+            ("br", Some(ContentCoding::Brotli)),
+            ("zstd", Some(ContentCoding::Zstd)),
+            ("BR", None),
+            ("gzip", None),
+            ("", None),
+        ] {
             assert_eq!(ContentCoding::from_token(token), coding, "{token}");
         }
         for (len, bits) in [
@@ -190,7 +199,10 @@ mod tests {
         ] {
             assert_eq!((window_log(11, len), window_log(FAST_BROTLI_QUALITY, len)), (bits, 22), "{len}");
         }
-        assert_eq!([0, u64::MAX].map(|content| choose_effort(ContentCoding::Zstd, content)), [EncoderEffort(ZSTD_LEVEL); 2]);
+        assert_eq!(
+            [0, u64::MAX].map(|content| choose_effort(ContentCoding::Zstd, content)),
+            [EncoderEffort(ZSTD_LEVEL); 2]
+        );
         for coding in ContentCoding::ALL {
             let mut encoder = ContentEncoder::new(coding, choose_effort(coding, 0), 3).unwrap();
             encoder.write(b"abc").unwrap();

@@ -9,7 +9,8 @@
 #![allow(clippy::inline_always)]
 
 use super::huffman::{
-    self, INVALID, DIST_BITS, DIST_SIZE, END, LINK, LITERAL, LITLEN_BITS, LITLEN_SIZE, CODE_LENGTH_BITS, CODE_LENGTH_SIZE, SPECIAL,
+    self, CODE_LENGTH_BITS, CODE_LENGTH_SIZE, DIST_BITS, DIST_SIZE, END, INVALID, LINK, LITERAL, LITLEN_BITS,
+    LITLEN_SIZE, SPECIAL,
 };
 
 /// The largest distance of a match in bytes (RFC 1951, 3.2.5).

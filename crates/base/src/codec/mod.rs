@@ -5,8 +5,8 @@
 //! library reports: the bit at which a stream ends and the bit at which its last block begins. The DEFLATE encoder is
 //! zlib-rs.
 
-pub mod deflate;
 pub mod content_coding;
+pub mod deflate;
 pub mod gzip;
-pub mod inflate;
 mod huffman;
+pub mod inflate;

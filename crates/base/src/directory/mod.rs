@@ -30,7 +30,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
-use super::regular::kind_error;
+use super::regular_file::not_regular_error;
 
 pub use resolve::LinkError;
 
@@ -43,13 +43,13 @@ pub struct Directory {
     descriptor: Arc<OwnedFd>,
     /// The path at the time of opening: for messages, and for links that name the directory by its absolute path.
     path: PathBuf,
-    resolution: Resolution,
+    resolution: PathResolution,
 }
 
 /// The way in which paths of several components are resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Resolution {
-    /// `openat2(2)`; like [`Resolution::Components`] where that is refused.
+pub enum PathResolution {
+    /// `openat2(2)`; like [`PathResolution::Components`] where that is refused.
     #[default]
     Kernel,
     /// One component after another, each with `O_NOFOLLOW`.
@@ -58,7 +58,7 @@ pub enum Resolution {
 
 /// The access with which a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum FileAccess {
     /// Reading.
     Read,
     /// Reading and writing, from the beginning.
@@ -71,16 +71,16 @@ pub enum Access {
 
 /// Requirements on a file besides being a regular file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Demands {
+pub struct FileRequirements {
     /// The user who must own the file.
-    pub owner: Option<u32>,
+    pub required_owner: Option<u32>,
     /// Whether a second name (a hard link) is an error: such a file may be any file of the file system.
     pub single_name: bool,
 }
 
-impl Demands {
+impl FileRequirements {
     /// The requirement that the file has no second name.
-    pub const SINGLE_NAME: Demands = Demands { owner: None, single_name: true };
+    pub const SINGLE_NAME: FileRequirements = FileRequirements { required_owner: None, single_name: true };
 }
 
 /// The kind of a directory entry.
@@ -98,7 +98,7 @@ pub enum EntryKind {
 
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct DirectoryEntry {
     /// Its name.
     pub name: OsString,
     /// The kind at the time of listing.
@@ -111,7 +111,7 @@ pub struct FileId(u64, u64);
 
 impl FileId {
     /// Returns the identity of the file or directory with this metadata.
-    pub fn of(metadata: &Metadata) -> FileId {
+    pub fn from_metadata(metadata: &Metadata) -> FileId {
         FileId(metadata.dev(), metadata.ino())
     }
 }
@@ -119,20 +119,20 @@ impl FileId {
 impl Directory {
     /// Opens the directory at `path` and follows links: for paths from the operator's configuration.
     pub fn open(path: &Path) -> io::Result<Directory> {
-        Directory::open_with(path, Resolution::Kernel)
+        Directory::open_with(path, PathResolution::Kernel)
     }
 
     /// Opens the directory at `path` like [`Directory::open`], with the way to resolve paths below it.
-    pub fn open_with(path: &Path, resolution: Resolution) -> io::Result<Directory> {
-        let descriptor = rustix::fs::open(path, DIRECTORY, Mode::empty())?;
+    pub fn open_with(path: &Path, resolution: PathResolution) -> io::Result<Directory> {
+        let descriptor = rustix::fs::open(path, OPEN_DIRECTORY_FLAGS, Mode::empty())?;
         Ok(Directory { descriptor: Arc::new(descriptor), path: path.to_owned(), resolution })
     }
 
     /// Opens the directory at `path`, whose last component must not be a link.
     pub fn open_unlinked(path: &Path) -> io::Result<Directory> {
-        let descriptor = rustix::fs::open(path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
+        let descriptor = rustix::fs::open(path, OPEN_DIRECTORY_FLAGS | OFlags::NOFOLLOW, Mode::empty());
         let descriptor = Arc::new(descriptor.map_err(link_error)?);
-        Ok(Directory { descriptor, path: path.to_owned(), resolution: Resolution::Kernel })
+        Ok(Directory { descriptor, path: path.to_owned(), resolution: PathResolution::Kernel })
     }
 
     /// The path at the time of opening; only for messages and comparisons.
@@ -176,20 +176,20 @@ impl Directory {
         if path.as_os_str().is_empty() {
             return Ok(self.clone());
         }
-        let descriptor = Arc::new(self.open_below(path, DIRECTORY, Mode::empty())?);
+        let descriptor = Arc::new(self.open_below(path, OPEN_DIRECTORY_FLAGS, Mode::empty())?);
         Ok(Directory { descriptor, path: self.path.join(path), resolution: self.resolution })
     }
 
     /// Creates a directory in this one and opens it. An existing name is an error.
     pub fn create_directory(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Directory> {
-        let name = single(name.as_ref())?;
+        let name = check_name(name.as_ref())?;
         rustix::fs::mkdirat(&*self.descriptor, name, Mode::from_raw_mode(mode))?;
         self.directory(name)
     }
 
     /// Opens a directory in this one, and creates it if it does not exist.
     pub fn ensure_directory(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Directory> {
-        let name = single(name.as_ref())?;
+        let name = check_name(name.as_ref())?;
         match rustix::fs::mkdirat(&*self.descriptor, name, Mode::from_raw_mode(mode)) {
             // A full or read-only disk refuses `mkdir` before it checks whether the directory exists.
             Err(error) => self.directory(name).map_err(|opening| match opening.kind() {
@@ -202,18 +202,18 @@ impl Directory {
 
     /// Opens a regular file below this directory for reading.
     pub fn file(&self, path: impl AsRef<Path>) -> io::Result<File> {
-        self.open_file(path, Access::Read, Demands::default())
+        self.open_file(path, FileAccess::Read, FileRequirements::default())
     }
 
     /// Opens a file below this directory. A file that is not regular, or does not meet the `demands`, is an error; the
     /// call never blocks.
-    pub fn open_file(&self, path: impl AsRef<Path>, access: Access, demands: Demands) -> io::Result<File> {
+    pub fn open_file(&self, path: impl AsRef<Path>, access: FileAccess, demands: FileRequirements) -> io::Result<File> {
         let path = path.as_ref();
         let (flags, mode) = match access {
-            Access::Read => (OFlags::RDONLY, 0),
-            Access::ReadWrite => (OFlags::RDWR, 0),
-            Access::ReadWriteOrCreate(mode) => (OFlags::RDWR | OFlags::CREATE, mode),
-            Access::Append(mode) => (OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, mode),
+            FileAccess::Read => (OFlags::RDONLY, 0),
+            FileAccess::ReadWrite => (OFlags::RDWR, 0),
+            FileAccess::ReadWriteOrCreate(mode) => (OFlags::RDWR | OFlags::CREATE, mode),
+            FileAccess::Append(mode) => (OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE, mode),
         };
         // NONBLOCK: opening a named pipe would wait for its other end.
         let opened = self.open_below(path, flags | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::from_raw_mode(mode));
@@ -221,18 +221,18 @@ impl Directory {
             Ok(descriptor) => File::from(descriptor),
             // The file is a socket, or a pipe without a reader opened for writing.
             Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
-                return Err(self.metadata_of(path).map_or(error, |metadata| kind_error(metadata.file_type())));
+                return Err(self.metadata_of(path).map_or(error, |metadata| not_regular_error(metadata.file_type())));
             }
             Err(error) => return Err(error),
         };
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err(kind_error(metadata.file_type()));
+            return Err(not_regular_error(metadata.file_type()));
         }
         if demands.single_name && metadata.nlink() > 1 {
             return Err(io::Error::other("it has a second name (a hard link); remove it"));
         }
-        if demands.owner.is_some_and(|owner| owner != metadata.uid()) {
+        if demands.required_owner.is_some_and(|owner| owner != metadata.uid()) {
             return Err(io::Error::other(format!("it belongs to user {}; remove it", metadata.uid())));
         }
         Ok(file)
@@ -251,7 +251,7 @@ impl Directory {
     /// Creates a file in this directory for reading and writing. An existing name, also that of a link, is an error.
     pub fn create_file(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        self.open_below(Path::new(single(name.as_ref())?), flags, Mode::from_raw_mode(mode)).map(File::from)
+        self.open_below(Path::new(check_name(name.as_ref())?), flags, Mode::from_raw_mode(mode)).map(File::from)
     }
 
     /// Replaces `name` by a new file with the content that `fill` writes. After a crash it is all of the old or all of
@@ -262,7 +262,7 @@ impl Directory {
         mode: u32,
         fill: impl FnOnce(&File) -> io::Result<()>,
     ) -> io::Result<()> {
-        let name = single(name.as_ref())?;
+        let name = check_name(name.as_ref())?;
         let temporary = [b".", name.as_bytes(), b".new"].concat();
         let temporary = OsStr::from_bytes(&temporary);
         // Left by a crash, or created by another user.
@@ -311,18 +311,18 @@ impl Directory {
 
     /// Creates a symbolic link to `target` in this directory.
     pub fn create_link(&self, target: impl AsRef<Path>, name: impl AsRef<OsStr>) -> io::Result<()> {
-        Ok(rustix::fs::symlinkat(target.as_ref(), &*self.descriptor, single(name.as_ref())?)?)
+        Ok(rustix::fs::symlinkat(target.as_ref(), &*self.descriptor, check_name(name.as_ref())?)?)
     }
 
     /// Renames `name` to `new_name` in the directory `to`, and replaces an existing file of that name.
     pub fn rename(&self, name: impl AsRef<OsStr>, to: &Directory, new_name: impl AsRef<OsStr>) -> io::Result<()> {
-        let (name, new_name) = (single(name.as_ref())?, single(new_name.as_ref())?);
+        let (name, new_name) = (check_name(name.as_ref())?, check_name(new_name.as_ref())?);
         Ok(rustix::fs::renameat(&*self.descriptor, name, &*to.descriptor, new_name)?)
     }
 
     /// Renames like [`Directory::rename`], but an existing new name is an error (`AlreadyExists`).
     pub fn rename_to_free(&self, name: impl AsRef<OsStr>, to: &Directory, new: impl AsRef<OsStr>) -> io::Result<()> {
-        let (name, new) = (single(name.as_ref())?, single(new.as_ref())?);
+        let (name, new) = (check_name(name.as_ref())?, check_name(new.as_ref())?);
         match rustix::fs::renameat_with(&*self.descriptor, name, &*to.descriptor, new, RenameFlags::NOREPLACE) {
             // Not every file system supports RENAME_NOREPLACE. There, a file that another process creates between the
             // check and the rename is replaced.
@@ -334,14 +334,14 @@ impl Directory {
 
     /// Exchanges two names in one step. Not every file system supports it; see [`is_unsupported`].
     pub fn exchange(&self, name: impl AsRef<OsStr>, to: &Directory, other: impl AsRef<OsStr>) -> io::Result<()> {
-        let (name, other) = (single(name.as_ref())?, single(other.as_ref())?);
+        let (name, other) = (check_name(name.as_ref())?, check_name(other.as_ref())?);
         let done = rustix::fs::renameat_with(&*self.descriptor, name, &*to.descriptor, other, RenameFlags::EXCHANGE);
         Ok(done?)
     }
 
     /// Removes a name that is not a directory. A link is removed itself, not its target.
     pub fn remove_file(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&*self.descriptor, single(name.as_ref())?, AtFlags::empty())?)
+        Ok(rustix::fs::unlinkat(&*self.descriptor, check_name(name.as_ref())?, AtFlags::empty())?)
     }
 
     /// Removes a name like [`Directory::remove_file`]; returns whether it existed.
@@ -355,19 +355,19 @@ impl Directory {
 
     /// Removes an empty directory.
     pub fn remove_directory(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&*self.descriptor, single(name.as_ref())?, AtFlags::REMOVEDIR)?)
+        Ok(rustix::fs::unlinkat(&*self.descriptor, check_name(name.as_ref())?, AtFlags::REMOVEDIR)?)
     }
 
     /// Lists the directory, in no particular order.
-    pub fn entries(&self) -> io::Result<Entries> {
-        Ok(Entries { listing: Dir::read_from(&*self.descriptor)?, directory: self.clone() })
+    pub fn entries(&self) -> io::Result<DirectoryEntries> {
+        Ok(DirectoryEntries { listing: Dir::read_from(&*self.descriptor)?, directory: self.clone() })
     }
 
     /// Opens the file at `path`. No component of it is followed if it is a link, the last one included.
     fn open_below(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let names = components(path)?;
-        if names.len() > 1 && self.resolution == Resolution::Kernel {
+        if names.len() > 1 && self.resolution == PathResolution::Kernel {
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
             for _ in 0..KERNEL_ATTEMPTS {
                 match rustix::fs::openat2(&*self.descriptor, path, flags, mode, resolve) {
@@ -380,16 +380,16 @@ impl Directory {
                 }
             }
         }
-        let (last, above) = names.split_last().ok_or_else(outside)?;
+        let (last, above) = names.split_last().ok_or_else(outside_error)?;
         let mut reached: Option<OwnedFd> = None;
         for name in above {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            reached = Some(rustix::fs::openat(self.or(reached.as_ref()), *name, flags, Mode::empty())?);
+            reached = Some(rustix::fs::openat(self.descriptor_or_own(reached.as_ref()), *name, flags, Mode::empty())?);
         }
-        rustix::fs::openat(self.or(reached.as_ref()), *last, flags, mode).map_err(link_error)
+        rustix::fs::openat(self.descriptor_or_own(reached.as_ref()), *last, flags, mode).map_err(link_error)
     }
 
-    fn or<'a>(&'a self, reached: Option<&'a OwnedFd>) -> BorrowedFd<'a> {
+    fn descriptor_or_own<'a>(&'a self, reached: Option<&'a OwnedFd>) -> BorrowedFd<'a> {
         reached.map_or_else(|| self.descriptor.as_fd(), AsFd::as_fd)
     }
 }
@@ -402,15 +402,15 @@ impl AsFd for Directory {
 
 /// The entries of a directory, without `.` and `..`.
 #[derive(Debug)]
-pub struct Entries {
+pub struct DirectoryEntries {
     listing: Dir,
     directory: Directory,
 }
 
-impl Iterator for Entries {
-    type Item = io::Result<Entry>;
+impl Iterator for DirectoryEntries {
+    type Item = io::Result<DirectoryEntry>;
 
-    fn next(&mut self) -> Option<io::Result<Entry>> {
+    fn next(&mut self) -> Option<io::Result<DirectoryEntry>> {
         loop {
             let entry = match self.listing.read()? {
                 Ok(entry) => entry,
@@ -426,20 +426,20 @@ impl Iterator for Entries {
                 rustix::fs::FileType::Symlink => EntryKind::Link,
                 // Not every file system reports the kind in its listing.
                 rustix::fs::FileType::Unknown => match self.directory.metadata_of(&name) {
-                    Ok(metadata) => EntryKind::of(&metadata),
+                    Ok(metadata) => EntryKind::from_metadata(&metadata),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                     Err(error) => return Some(Err(error)),
                 },
                 _ => EntryKind::Other,
             };
-            return Some(Ok(Entry { name, kind }));
+            return Some(Ok(DirectoryEntry { name, kind }));
         }
     }
 }
 
 impl EntryKind {
     /// Returns the kind of the file with this metadata.
-    pub fn of(metadata: &Metadata) -> EntryKind {
+    pub fn from_metadata(metadata: &Metadata) -> EntryKind {
         match metadata.file_type() {
             kind if kind.is_file() => EntryKind::File,
             kind if kind.is_dir() => EntryKind::Directory,
@@ -455,7 +455,7 @@ pub fn is_unsupported(error: &io::Error) -> bool {
     [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP].iter().any(|errno| code == Some(errno.raw_os_error()))
 }
 
-const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+const OPEN_DIRECTORY_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Splits a path that stays below its directory into its components: no `..`, and not absolute.
 fn components(path: &Path) -> io::Result<Vec<&OsStr>> {
@@ -467,16 +467,16 @@ fn components(path: &Path) -> io::Result<Vec<&OsStr>> {
             _ => None,
         })
         .collect();
-    names.filter(|names| !names.is_empty()).ok_or_else(outside)
+    names.filter(|names| !names.is_empty()).ok_or_else(outside_error)
 }
 
 /// Checks that a name is one component, neither `.` nor `..`.
-fn single(name: &OsStr) -> io::Result<&OsStr> {
+fn check_name(name: &OsStr) -> io::Result<&OsStr> {
     let is_single = !matches!(name.as_bytes(), b"" | b"." | b"..") && !name.as_bytes().contains(&b'/');
-    if is_single { Ok(name) } else { Err(outside()) }
+    if is_single { Ok(name) } else { Err(outside_error()) }
 }
 
-fn outside() -> io::Error {
+fn outside_error() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the path leaves its directory")
 }
 

@@ -5,20 +5,20 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::{Directory, EntryKind, single};
+use super::{Directory, EntryKind, check_name};
 
 /// Upper bound of the directories held open at a time. A deeper directory is moved up to the top before it is removed.
 const MAX_DEPTH: usize = 64;
 /// Upper bound of the listings of one directory: listing and removing at once may miss entries, and other processes may
 /// add some.
-const PASSES: usize = 8;
+const MAX_LISTINGS: usize = 8;
 /// Upper bound of the listings of the top directory, to which deeper directories are moved.
-const TOP_PASSES: usize = 1 << 17;
+const MAX_TOP_LISTINGS: usize = 1 << 17;
 
 impl Directory {
     /// Removes `name` and everything below it. Links are removed themselves, not their targets.
     pub fn remove_all(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
-        let name = single(name.as_ref())?;
+        let name = check_name(name.as_ref())?;
         let refused = match self.remove_file(name) {
             Err(error) if is_directory(&error) => error,
             done => return done,
@@ -33,7 +33,7 @@ impl Directory {
 
     /// Removes everything in this directory.
     pub fn remove_contents(&self) -> io::Result<()> {
-        Removal { top: self, moved: 0 }.empty(self, 0)
+        TreeRemoval { top: self, moved: 0 }.empty(self, 0)
     }
 
     /// Removes `name` like [`Directory::remove_all`]; returns whether it existed.
@@ -52,15 +52,15 @@ fn is_directory(error: &io::Error) -> bool {
     code == Some(Errno::ISDIR.raw_os_error()) || code == Some(Errno::PERM.raw_os_error())
 }
 
-struct Removal<'a> {
+struct TreeRemoval<'a> {
     top: &'a Directory,
     /// How many directories have been moved up to the top.
     moved: u64,
 }
 
-impl Removal<'_> {
+impl TreeRemoval<'_> {
     fn empty(&mut self, directory: &Directory, depth: usize) -> io::Result<()> {
-        for _ in 0..if depth == 0 { TOP_PASSES } else { PASSES } {
+        for _ in 0..if depth == 0 { MAX_TOP_LISTINGS } else { MAX_LISTINGS } {
             let mut is_empty = true;
             for entry in directory.entries()? {
                 let entry = entry?;

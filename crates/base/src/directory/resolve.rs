@@ -31,10 +31,10 @@ impl Directory {
     /// Another process may change the links right after this call. That is safe: opening the result follows no link, so
     /// a link that is created afterwards makes opening fail.
     pub fn resolve(&self, path: impl AsRef<Path>) -> Result<PathBuf, LinkError> {
-        let base: Vec<OsString> = names(&self.path).collect();
+        let base: Vec<OsString> = path_names(&self.path).collect();
         // Resolution starts at the root of the file system, because a link may leave the directory and come back to it.
         let mut reached = base.clone();
-        let mut coming: VecDeque<OsString> = names(path.as_ref()).collect();
+        let mut coming: VecDeque<OsString> = path_names(path.as_ref()).collect();
         let mut links = 0;
         while let Some(name) = coming.pop_front() {
             if name == ".." {
@@ -59,7 +59,7 @@ impl Directory {
             if target.is_absolute() {
                 reached.clear();
             }
-            for name in names(&target).collect::<Vec<_>>().into_iter().rev() {
+            for name in path_names(&target).collect::<Vec<_>>().into_iter().rev() {
                 coming.push_front(name);
             }
         }
@@ -68,7 +68,7 @@ impl Directory {
 }
 
 /// Returns the components of a path, `..` included.
-fn names(path: &Path) -> impl Iterator<Item = OsString> {
+fn path_names(path: &Path) -> impl Iterator<Item = OsString> {
     path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),
         Component::ParentDir => Some(OsStr::new("..").to_owned()),

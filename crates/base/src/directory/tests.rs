@@ -10,10 +10,10 @@ use tempfile::TempDir;
 
 use super::*;
 
-const WAYS: [Resolution; 2] = [Resolution::Kernel, Resolution::Components];
+const WAYS: [PathResolution; 2] = [PathResolution::Kernel, PathResolution::Components];
 
 /// Creates a directory with `a/b/file` in it, and a secret file beside it.
-fn tree(way: Resolution) -> (TempDir, Directory) {
+fn tree(way: PathResolution) -> (TempDir, Directory) {
     let dir = tempfile::tempdir().unwrap();
     let inside = dir.path().canonicalize().unwrap().join("inside");
     fs::create_dir_all(inside.join("a/b")).unwrap();
@@ -57,8 +57,11 @@ fn no_link_is_followed_wherever_it_stands() {
         symlink(format!("/proc/self/fd/{}", directory.as_fd().as_raw_fd()), inside.join("magic")).unwrap();
         for path in ["last", "first/b/file", "a/out/secret", "magic/a/b/file"] {
             assert!(directory.file(path).is_err(), "{path}");
-            assert!(directory.open_file(path, Access::ReadWrite, Demands::default()).is_err(), "{path}");
-            assert!(directory.open_file(path, Access::Append(0o600), Demands::default()).is_err(), "{path}");
+            assert!(directory.open_file(path, FileAccess::ReadWrite, FileRequirements::default()).is_err(), "{path}");
+            assert!(
+                directory.open_file(path, FileAccess::Append(0o600), FileRequirements::default()).is_err(),
+                "{path}"
+            );
         }
         assert!(said(directory.file("last")).contains("symbolic link"));
         assert!(directory.directory("first").is_err() && directory.directory("a/out").is_err());
@@ -126,9 +129,13 @@ fn what_is_no_regular_file_is_named_and_never_waited_for() {
         let (_dir, directory) = tree(way);
         pipe(&directory.path().join("pipe"));
         let _socket = UnixListener::bind(directory.path().join("socket")).unwrap();
-        for access in [Access::Read, Access::ReadWrite, Access::Append(0o600)] {
-            assert!(said(directory.open_file("pipe", access, Demands::default())).contains("it is a named pipe"));
-            assert!(said(directory.open_file("socket", access, Demands::default())).contains("it is a socket"));
+        for access in [FileAccess::Read, FileAccess::ReadWrite, FileAccess::Append(0o600)] {
+            assert!(
+                said(directory.open_file("pipe", access, FileRequirements::default())).contains("it is a named pipe")
+            );
+            assert!(
+                said(directory.open_file("socket", access, FileRequirements::default())).contains("it is a socket")
+            );
         }
         let kinds: Vec<_> = directory.entries().unwrap().map(|entry| entry.unwrap().kind).collect();
         assert_eq!(kinds.iter().filter(|kind| **kind == EntryKind::Other).count(), 2);
@@ -140,11 +147,11 @@ fn owner_and_second_names_are_checked_where_it_is_demanded() {
     for way in WAYS {
         let (dir, directory) = tree(way);
         let mine = directory.metadata().unwrap().uid();
-        let demand = |owner| Demands { owner: Some(owner), single_name: true };
-        assert!(directory.open_file("a/b/file", Access::ReadWrite, demand(mine)).is_ok());
-        assert!(said(directory.open_file("a/b/file", Access::Read, demand(mine + 1))).contains("belongs to user"));
+        let demand = |owner| FileRequirements { required_owner: Some(owner), single_name: true };
+        assert!(directory.open_file("a/b/file", FileAccess::ReadWrite, demand(mine)).is_ok());
+        assert!(said(directory.open_file("a/b/file", FileAccess::Read, demand(mine + 1))).contains("belongs to user"));
         fs::hard_link(dir.path().join("secret"), directory.path().join("hard")).unwrap();
-        let append = directory.open_file("hard", Access::Append(0o600), Demands::SINGLE_NAME);
+        let append = directory.open_file("hard", FileAccess::Append(0o600), FileRequirements::SINGLE_NAME);
         assert!(said(append).contains("hard link"));
         assert!(directory.file("hard").is_ok());
     }
@@ -171,7 +178,7 @@ fn a_file_is_replaced_whole_and_a_link_in_its_place_is_replaced_and_not_followed
 
 #[test]
 fn renaming_to_a_free_name_replaces_nothing() {
-    let (_dir, directory) = tree(Resolution::Kernel);
+    let (_dir, directory) = tree(PathResolution::Kernel);
     let (a, b) = (directory.directory("a").unwrap(), directory.directory("a/b").unwrap());
     directory.create_file("file", 0o600).unwrap();
     assert_eq!(b.rename_to_free("file", &directory, "file").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
@@ -182,7 +189,7 @@ fn renaming_to_a_free_name_replaces_nothing() {
 
 #[test]
 fn removing_a_tree_follows_no_link_and_takes_any_depth() {
-    let (dir, directory) = tree(Resolution::Kernel);
+    let (dir, directory) = tree(PathResolution::Kernel);
     symlink(dir.path(), directory.path().join("a/b/out")).unwrap();
     symlink(dir.path().join("secret"), directory.path().join("a/secret")).unwrap();
     let mut deep = directory.directory("a").unwrap();
@@ -258,9 +265,12 @@ fn a_name_is_one_component_and_anything_else_is_refused_before_anything_is_done(
         for (path, is_there) in [("", true), ("a/b/file", true), ("a", true), ("none", false), ("../secret", false)] {
             assert_eq!(directory.has(path), is_there, "{path:?}");
         }
-        let id = |path: &str| FileId::of(&directory.metadata_of(path).unwrap());
-        assert_eq!(id(""), FileId::of(&directory.directory("").unwrap().metadata().unwrap()));
-        assert!(id("") != id("a") && id("a") == FileId::of(&directory.directory("a").unwrap().metadata().unwrap()));
+        let id = |path: &str| FileId::from_metadata(&directory.metadata_of(path).unwrap());
+        assert_eq!(id(""), FileId::from_metadata(&directory.directory("").unwrap().metadata().unwrap()));
+        assert!(
+            id("") != id("a")
+                && id("a") == FileId::from_metadata(&directory.directory("a").unwrap().metadata().unwrap())
+        );
         let below = directory.directory("a/b").unwrap();
         assert_eq!(below.path(), directory.path().join("a/b"));
         assert_eq!(fs::read(below.path_of_descriptor().join("file")).unwrap(), b"content");
@@ -272,7 +282,7 @@ fn what_is_made_has_the_mode_that_was_asked_for_and_what_is_there_keeps_its_own(
     for way in WAYS {
         let (_dir, directory) = tree(way);
         let mode = |name: &str| directory.metadata_of(name).unwrap().permissions().mode() & 0o777;
-        let open = |name: &str, access| directory.open_file(name, access, Demands::default());
+        let open = |name: &str, access| directory.open_file(name, access, FileRequirements::default());
         directory.create_directory("new", 0o700).unwrap().create_file("file", 0o600).unwrap();
         assert_eq!(directory.create_directory("new", 0o700).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert!(directory.ensure_directory("new", 0o755).unwrap().has("file"));
@@ -280,15 +290,15 @@ fn what_is_made_has_the_mode_that_was_asked_for_and_what_is_there_keeps_its_own(
         assert_eq!((mode("new"), mode("newer")), (0o700, 0o700));
         directory.directory("new").unwrap().set_mode(0o755).unwrap();
         assert_eq!(mode("new"), 0o755);
-        for access in [Access::Read, Access::ReadWrite] {
+        for access in [FileAccess::Read, FileAccess::ReadWrite] {
             assert_eq!(open("none", access).unwrap_err().kind(), io::ErrorKind::NotFound);
         }
         for piece in ["12", "3"] {
-            open("begin", Access::ReadWriteOrCreate(0o600)).unwrap().write_all(piece.as_bytes()).unwrap();
-            open("end", Access::Append(0o600)).unwrap().write_all(piece.as_bytes()).unwrap();
+            open("begin", FileAccess::ReadWriteOrCreate(0o600)).unwrap().write_all(piece.as_bytes()).unwrap();
+            open("end", FileAccess::Append(0o600)).unwrap().write_all(piece.as_bytes()).unwrap();
         }
-        open("end", Access::ReadWrite).unwrap().write_all(b"x").unwrap();
-        assert!(open("end", Access::Read).unwrap().write_all(b"y").is_err());
+        open("end", FileAccess::ReadWrite).unwrap().write_all(b"x").unwrap();
+        assert!(open("end", FileAccess::Read).unwrap().write_all(b"y").is_err());
         assert_eq!(
             (directory.read("begin", 9).unwrap(), directory.read("end", 9).unwrap()),
             (b"32".into(), b"x23".into())
@@ -302,18 +312,18 @@ fn what_is_made_has_the_mode_that_was_asked_for_and_what_is_there_keeps_its_own(
 
 #[test]
 fn what_is_not_there_is_told_apart_from_what_cannot_be_removed() {
-    let (_dir, directory) = tree(Resolution::Kernel);
+    let (_dir, directory) = tree(PathResolution::Kernel);
     directory.create_file("file", 0o600).unwrap();
     directory.create_link("a", "link").unwrap();
     assert_eq!(directory.read_link("link").unwrap(), Path::new("a"));
     assert_eq!(directory.read_link("file").unwrap_err().kind(), io::ErrorKind::InvalidInput);
     assert_eq!(directory.read_link("none").unwrap_err().kind(), io::ErrorKind::NotFound);
-    let mut entries: Vec<Entry> = directory.entries().unwrap().map(Result::unwrap).collect();
+    let mut entries: Vec<DirectoryEntry> = directory.entries().unwrap().map(Result::unwrap).collect();
     entries.sort_by(|one, other| one.name.cmp(&other.name));
     let kinds = [("a", EntryKind::Directory), ("file", EntryKind::File), ("link", EntryKind::Link)];
-    assert_eq!(entries, kinds.map(|(name, kind)| Entry { name: name.into(), kind }));
+    assert_eq!(entries, kinds.map(|(name, kind)| DirectoryEntry { name: name.into(), kind }));
     for (name, kind) in kinds {
-        assert_eq!(EntryKind::of(&directory.metadata_of(name).unwrap()), kind);
+        assert_eq!(EntryKind::from_metadata(&directory.metadata_of(name).unwrap()), kind);
     }
     assert!(directory.remove_file("a").is_err() && directory.remove_file_if_there("a").is_err());
     assert!(directory.remove_directory("a").is_err() && directory.remove_directory("file").is_err());

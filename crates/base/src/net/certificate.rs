@@ -13,51 +13,56 @@ const GENERALIZED_TIME: u8 = 0x18;
 
 /// The fields that are read from a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Certificate<'a> {
+pub struct CertificateFields<'a> {
     /// The issuer's name in DER.
     pub issuer: &'a [u8],
     /// The subject's name in DER.
     pub subject: &'a [u8],
     /// `notBefore`.
-    pub begin: SystemTime,
+    pub not_before: SystemTime,
     /// `notAfter`.
-    pub end: SystemTime,
+    pub not_after: SystemTime,
 }
 
 /// Returns `notAfter` of a certificate in DER; none if it is not a certificate.
-pub fn end(der: &[u8]) -> Option<SystemTime> {
-    read(der).map(|certificate| certificate.end)
+pub fn parse_not_after(der: &[u8]) -> Option<SystemTime> {
+    parse_certificate(der).map(|certificate| certificate.not_after)
 }
 
 /// Parses a certificate in DER; returns none if it is not a certificate.
-pub fn read(der: &[u8]) -> Option<Certificate<'_>> {
-    let (certificate, _) = take(der, SEQUENCE)?;
-    let (mut body, _) = take(certificate, SEQUENCE)?;
-    if let Some((_, rest)) = take(body, VERSION) {
+pub fn parse_certificate(der: &[u8]) -> Option<CertificateFields<'_>> {
+    let (certificate, _) = take_value(der, SEQUENCE)?;
+    let (mut body, _) = take_value(certificate, SEQUENCE)?;
+    if let Some((_, rest)) = take_value(body, VERSION) {
         body = rest;
     }
     // Serial number and signature algorithm.
     for _ in 0..2 {
-        body = skip(body)?;
+        body = skip_value(body)?;
     }
-    let (issuer, body) = take(body, SEQUENCE)?;
-    let (validity, body) = take(body, SEQUENCE)?;
-    let (subject, _) = take(body, SEQUENCE)?;
-    Some(Certificate { issuer, subject, begin: time(validity)?, end: time(skip(validity)?)? })
+    let (issuer, body) = take_value(body, SEQUENCE)?;
+    let (validity, body) = take_value(body, SEQUENCE)?;
+    let (subject, _) = take_value(body, SEQUENCE)?;
+    Some(CertificateFields {
+        issuer,
+        subject,
+        not_before: parse_der_time(validity)?,
+        not_after: parse_der_time(skip_value(validity)?)?,
+    })
 }
 
 /// Splits off a value with this tag; returns its content and the rest.
-fn take(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (found, content, rest) = value(der)?;
+fn take_value(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (found, content, rest) = split_value(der)?;
     (found == tag).then_some((content, rest))
 }
 
-fn skip(der: &[u8]) -> Option<&[u8]> {
-    value(der).map(|(_, _, rest)| rest)
+fn skip_value(der: &[u8]) -> Option<&[u8]> {
+    split_value(der).map(|(_, _, rest)| rest)
 }
 
 /// Splits off one value: its tag, its content and the rest (X.690 section 8.1).
-fn value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+fn split_value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;
     let (length, rest) = match first {
@@ -73,8 +78,8 @@ fn value(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 }
 
 /// Parses `YYMMDDhhmmssZ`, or the form with four digits of the year (RFC 5280 section 4.1.2.5).
-fn time(der: &[u8]) -> Option<SystemTime> {
-    let (tag, content, _) = value(der)?;
+fn parse_der_time(der: &[u8]) -> Option<SystemTime> {
+    let (tag, content, _) = split_value(der)?;
     let text = std::str::from_utf8(content).ok()?;
     let text = match tag {
         UTC_TIME => format!("{}{text}", if text.get(..2)? < "50" { "20" } else { "19" }),
@@ -117,11 +122,11 @@ mod tests {
     fn the_end_is_found_in_either_form_of_date_and_with_or_without_a_version() {
         for (tag, text) in [(UTC_TIME, &b"300203040506Z"[..]), (GENERALIZED_TIME, b"20300203040506Z")] {
             for version in [false, true] {
-                let end = end(&certificate(version, &der(tag, text))).unwrap();
+                let end = parse_not_after(&certificate(version, &der(tag, text))).unwrap();
                 assert_eq!(seconds(end), 1_896_321_906);
                 let whole = certificate(version, &der(tag, text));
-                let read = read(&whole).unwrap();
-                assert_eq!(seconds(read.begin), 1_577_836_800);
+                let read = parse_certificate(&whole).unwrap();
+                assert_eq!(seconds(read.not_before), 1_577_836_800);
                 assert_eq!((read.issuer, read.subject), (&[0; 300][..], &[7; 5][..]));
             }
         }
@@ -131,9 +136,9 @@ mod tests {
     fn what_is_no_certificate_has_no_end() {
         let whole = certificate(true, &der(UTC_TIME, b"300203040506Z"));
         for cut in 0..whole.len() {
-            assert_eq!(end(&whole[..cut]), None);
+            assert_eq!(parse_not_after(&whole[..cut]), None);
         }
-        assert_eq!(end(&certificate(true, &der(UTC_TIME, b"300203"))), None);
+        assert_eq!(parse_not_after(&certificate(true, &der(UTC_TIME, b"300203"))), None);
     }
 
     #[test]
@@ -151,7 +156,7 @@ mod tests {
             (UTC_TIME, b"", None),
             (0x16, b"300203040506Z", None),
         ] {
-            assert_eq!(time(&der(tag, text)).map(seconds), end, "{}", text.escape_ascii());
+            assert_eq!(parse_der_time(&der(tag, text)).map(seconds), end, "{}", text.escape_ascii());
         }
     }
 
@@ -166,15 +171,15 @@ mod tests {
             (&[4, 0x84, 0, 0, 1, 1], 257),
         ] {
             let whole = [head, &vec![7; length], b"rest"].concat();
-            assert_eq!(value(&whole), Some((4, &vec![7; length][..], &b"rest"[..])));
-            assert_eq!(value(&whole[..head.len() + length]), Some((4, &vec![7; length][..], &b""[..])));
+            assert_eq!(split_value(&whole), Some((4, &vec![7; length][..], &b"rest"[..])));
+            assert_eq!(split_value(&whole[..head.len() + length]), Some((4, &vec![7; length][..], &b""[..])));
             for cut in [0, 1, head.len() - 1, (head.len() + length).saturating_sub(1)] {
-                assert_eq!(value(&whole[..cut]), None, "{cut} of {head:x?}");
+                assert_eq!(split_value(&whole[..cut]), None, "{cut} of {head:x?}");
             }
         }
         for wrong in [&[4, 0x80, 0, 0][..], &[4, 0x85, 0, 0, 0, 0, 1, 7], &[4, 0xff, 1]] {
-            assert_eq!(value(wrong), None, "{wrong:x?}");
+            assert_eq!(split_value(wrong), None, "{wrong:x?}");
         }
-        assert_eq!((take(&[4, 1, 7, 8], 4), take(&[4, 1, 7, 8], 5)), (Some((&[7][..], &[8][..])), None));
+        assert_eq!((take_value(&[4, 1, 7, 8], 4), take_value(&[4, 1, 7, 8], 5)), (Some((&[7][..], &[8][..])), None));
     }
 }

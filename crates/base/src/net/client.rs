@@ -12,9 +12,9 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::regular;
+use crate::regular_file;
 
-use super::Network;
+use super::NetworkSettings;
 
 /// The reason why the client cannot be built.
 #[derive(Debug, thiserror::Error)]
@@ -41,33 +41,33 @@ pub enum ClientError {
 
 /// Builds a client. It follows no redirects: the callers do, because only they know whether a key may be sent to the
 /// target.
-pub fn client(network: &Network) -> Result<reqwest::Client, ClientError> {
+pub fn build_client(network: &NetworkSettings) -> Result<reqwest::Client, ClientError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| ClientError::Build(error.to_string()))?
-        .with_root_certificates(roots(network.ca_file.as_deref())?)
+        .with_root_certificates(load_root_certificates(network.ca_file.as_deref())?)
         .with_no_client_auth();
     let builder = reqwest::Client::builder();
     // Other programs read `*` as "no proxy for any host"; the library takes it for a host name.
     let none = ["NO_PROXY", "no_proxy"].iter().any(|name| std::env::var(name).is_ok_and(|list| list.trim() == "*"));
-    let builder = if network.direct || none { builder.no_proxy() } else { builder };
+    let builder = if network.ignore_proxies || none { builder.no_proxy() } else { builder };
     builder
         .tls_backend_preconfigured(tls)
         // Responses carry the server's certificate, so that its expiry can be reported.
         .tls_info(true)
         .redirect(Policy::none())
         .referer(false)
-        .connect_timeout(network.connect)
+        .connect_timeout(network.connect_timeout)
         .user_agent(concat!("docwharf/", env!("CARGO_PKG_VERSION")))
         .build()
         .map_err(|error| ClientError::Build(error.without_url().to_string()))
 }
 
 /// Upper bound of the size of a file of root certificates in bytes.
-const LARGEST: u64 = 16 << 20;
+const MAX_CA_FILE_BYTES: u64 = 16 << 20;
 
-fn roots(more: Option<&Path>) -> Result<RootCertStore, ClientError> {
+fn load_root_certificates(more: Option<&Path>) -> Result<RootCertStore, ClientError> {
     let mut roots = RootCertStore::empty();
     // Reads SSL_CERT_FILE and SSL_CERT_DIR before the system's own locations.
     let native = rustls_native_certs::load_native_certs();
@@ -77,8 +77,8 @@ fn roots(more: Option<&Path>) -> Result<RootCertStore, ClientError> {
         tracing::debug!("cannot read root certificates: {error}");
     }
     if let Some(path) = more {
-        let text =
-            regular::read(path, LARGEST).map_err(|source| ClientError::Read { path: path.to_owned(), source })?;
+        let text = regular_file::read(path, MAX_CA_FILE_BYTES)
+            .map_err(|source| ClientError::Read { path: path.to_owned(), source })?;
         let given: Vec<CertificateDer<'static>> =
             CertificateDer::pem_slice_iter(&text).filter_map(Result::ok).collect();
         let (used, _) = roots.add_parsable_certificates(given);

@@ -5,50 +5,50 @@
 
 pub mod certificate;
 pub mod client;
+pub mod request_error;
 pub mod retry;
-pub mod trouble;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Timeouts and limits of requests to upstreams.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Network {
+pub struct NetworkSettings {
     /// Timeout for establishing a connection, name resolution and TLS handshake included.
-    pub connect: Duration,
+    pub connect_timeout: Duration,
     /// Timeout of one API call as a whole.
-    pub call: Duration,
+    pub call_timeout: Duration,
     /// Timeout of silence within a download; the download as a whole has no timeout.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// Pause before the first poll of a job.
-    pub poll_first: Duration,
+    pub first_poll_pause: Duration,
     /// Upper bound of the pause between polls, which grows.
-    pub poll_most: Duration,
+    pub max_poll_pause: Duration,
     /// Upper bound of the number of redirects of one request.
-    pub redirects: usize,
+    pub max_redirects: usize,
     /// Whether proxies from the environment are ignored.
-    pub direct: bool,
+    pub ignore_proxies: bool,
     /// File of additional root certificates, PEM.
     pub ca_file: Option<PathBuf>,
 }
 
-impl Default for Network {
+impl Default for NetworkSettings {
     fn default() -> Self {
-        Network {
-            connect: Duration::from_secs(10),
-            call: Duration::from_secs(30),
-            idle: Duration::from_secs(30),
-            poll_first: Duration::from_secs(1),
-            poll_most: Duration::from_secs(10),
-            redirects: 10,
-            direct: false,
+        NetworkSettings {
+            connect_timeout: Duration::from_secs(10),
+            call_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(30),
+            first_poll_pause: Duration::from_secs(1),
+            max_poll_pause: Duration::from_secs(10),
+            max_redirects: 10,
+            ignore_proxies: false,
             ca_file: None,
         }
     }
 }
 
 /// Formats a duration for messages: `30 s`, `0.5 s`.
-pub fn seconds(duration: Duration) -> String {
+pub fn format_seconds(duration: Duration) -> String {
     format!("{} s", (duration.as_secs_f64() * 10.0).round() / 10.0)
 }
 
@@ -59,17 +59,17 @@ mod tests {
     #[test]
     fn without_settings_patience_is_what_the_manual_says() {
         let seconds = Duration::from_secs;
-        let network = Network {
-            connect: seconds(10),
-            call: seconds(30),
-            idle: seconds(30),
-            poll_first: seconds(1),
-            poll_most: seconds(10),
-            redirects: 10,
-            direct: false,
+        let network = NetworkSettings {
+            connect_timeout: seconds(10),
+            call_timeout: seconds(30),
+            idle_timeout: seconds(30),
+            first_poll_pause: seconds(1),
+            max_poll_pause: seconds(10),
+            max_redirects: 10,
+            ignore_proxies: false,
             ca_file: None,
         };
-        assert_eq!(Network::default(), network);
+        assert_eq!(NetworkSettings::default(), network);
     }
 
     #[test]
@@ -77,7 +77,7 @@ mod tests {
         for (millis, said) in
             [(0, "0 s"), (40, "0 s"), (50, "0.1 s"), (500, "0.5 s"), (1260, "1.3 s"), (30_000, "30 s")]
         {
-            assert_eq!(seconds(Duration::from_millis(millis)), said);
+            assert_eq!(format_seconds(Duration::from_millis(millis)), said);
         }
     }
 }

@@ -11,7 +11,7 @@ use docwharf_base::model::digest::{Digest, hex};
 
 /// The range of a query, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct SearchRange {
     /// The start, inclusive; `i64::MIN` if there is none.
     pub(super) from: i64,
     /// The end, exclusive; `i64::MAX` if there is none.
@@ -20,8 +20,8 @@ pub(super) struct Range {
 
 /// The position of a paginated query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cursor {
-    pub(super) range: Range,
+pub(super) struct SearchCursor {
+    pub(super) range: SearchRange,
     /// The time, in milliseconds since 1970, before which searches do not count, because they may expire while the
     /// query is under way.
     pub(super) oldest: i64,
@@ -33,7 +33,7 @@ pub(super) struct Cursor {
     pub(super) offset: u64,
 }
 
-const NUMBERS: usize = 6 * 16;
+const NUMBERS_HEX_DIGITS: usize = 6 * 16;
 
 fn sign(secret: &[u8; 32], project: &str, numbers: &str) -> Hmac<Sha256> {
     // HMAC pads a shorter key with zeros to one block (RFC 2104, section 2).
@@ -46,10 +46,10 @@ fn sign(secret: &[u8; 32], project: &str, numbers: &str) -> Hmac<Sha256> {
     mac
 }
 
-impl Cursor {
+impl SearchCursor {
     /// Encodes and signs the cursor for a client.
     pub(super) fn write(&self, project: &str, secret: &[u8; 32]) -> String {
-        let Range { from, to } = self.range;
+        let SearchRange { from, to } = self.range;
         let [from, to, oldest, last] = [from, to, self.oldest, self.last_batch].map(i64::cast_unsigned);
         let numbers = [from, to, oldest, last, self.total, self.offset];
         let mut text: String = numbers.iter().map(|number| hex(&number.to_be_bytes())).collect();
@@ -59,13 +59,13 @@ impl Cursor {
     }
 
     /// Verifies and decodes a cursor; `None` if it was not created for `project` with this secret.
-    pub(super) fn read(text: &str, project: &str, secret: &[u8; 32]) -> Option<Cursor> {
-        let (numbers, signature) = text.split_at_checked(NUMBERS)?;
+    pub(super) fn read(text: &str, project: &str, secret: &[u8; 32]) -> Option<SearchCursor> {
+        let (numbers, signature) = text.split_at_checked(NUMBERS_HEX_DIGITS)?;
         let signature = Digest::parse(signature)?;
         sign(secret, project, numbers).verify_slice(&signature.0).ok()?;
         let number = |at: usize| u64::from_str_radix(numbers.get(at * 16..at * 16 + 16)?, 16).ok();
-        Some(Cursor {
-            range: Range { from: number(0)?.cast_signed(), to: number(1)?.cast_signed() },
+        Some(SearchCursor {
+            range: SearchRange { from: number(0)?.cast_signed(), to: number(1)?.cast_signed() },
             oldest: number(2)?.cast_signed(),
             last_batch: number(3)?.cast_signed(),
             total: number(4)?,
@@ -80,30 +80,36 @@ mod tests {
 
     const SECRET: [u8; 32] = [7; 32];
 
-    fn cursor() -> Cursor {
-        Cursor { range: Range { from: i64::MIN, to: -5 }, oldest: -9, last_batch: 9, total: 1 << 40, offset: 50 }
+    fn cursor() -> SearchCursor {
+        SearchCursor {
+            range: SearchRange { from: i64::MIN, to: -5 },
+            oldest: -9,
+            last_batch: 9,
+            total: 1 << 40,
+            offset: 50,
+        }
     }
 
     #[test]
     fn a_cursor_is_read_as_it_was_written() {
         let text = cursor().write("p", &SECRET);
-        assert_eq!(Cursor::read(&text, "p", &SECRET), Some(cursor()));
+        assert_eq!(SearchCursor::read(&text, "p", &SECRET), Some(cursor()));
         assert!(text.len() < 200 && text.bytes().all(|byte| byte.is_ascii_alphanumeric()));
     }
 
     #[test]
     fn an_altered_one_and_one_of_another_project_or_secret_is_none() {
         let text = cursor().write("p", &SECRET);
-        assert_eq!(Cursor::read(&text, "q", &SECRET), None);
-        assert_eq!(Cursor::read(&text, "p", &[8; 32]), None);
+        assert_eq!(SearchCursor::read(&text, "q", &SECRET), None);
+        assert_eq!(SearchCursor::read(&text, "p", &[8; 32]), None);
         for at in 0..text.len() {
             let mut other = text.clone().into_bytes();
             other[at] = if other[at] == b'0' { b'1' } else { b'0' };
-            assert_eq!(Cursor::read(std::str::from_utf8(&other).unwrap(), "p", &SECRET), None, "{at}");
-            assert_eq!(Cursor::read(&text[..at], "p", &SECRET), None, "{at}");
+            assert_eq!(SearchCursor::read(std::str::from_utf8(&other).unwrap(), "p", &SECRET), None, "{at}");
+            assert_eq!(SearchCursor::read(&text[..at], "p", &SECRET), None, "{at}");
         }
         for other in ["", "ä", &"ä".repeat(80), &format!("{text}0"), &format!("0{text}")] {
-            assert_eq!(Cursor::read(other, "p", &SECRET), None, "{other}");
+            assert_eq!(SearchCursor::read(other, "p", &SECRET), None, "{other}");
         }
     }
 }

@@ -15,24 +15,24 @@ use std::rc::Rc;
 use jiff::Timestamp;
 use rusqlite::Error::ToSqlConversionFailure;
 
-use super::allowance::{Allowance, NoRoom};
-use super::ingest::{Event, LONGEST_PAGE, LONGEST_TERM, is_ahead};
-use super::rows::{Entering, Size, bytes_of_batch, known};
-use super::spool::{self, Spool};
-use super::term::fold;
-use super::time::millisecond;
-use docwharf_agent::analytics::period::moment;
-use crate::db::{Database, DatabaseError};
+use super::import_spool::{self, ImportSpool};
+use super::ingest::{Event, MAX_PAGE_CHARS, MAX_TERM_CHARS, is_too_far_ahead};
+use super::ingest_limits::{IngestLimits, IngestRefusal};
+use super::rows::{BatchSize, BatchWriter, bytes_of_batch, find_batch};
+use super::term::fold_term;
+use super::time::floor_to_millisecond;
+use crate::database::{Database, DatabaseError};
+use docwharf_agent::analytics::period::parse_period_end;
 
 /// The largest number of searches of one row. The sum of 9,000 such rows is still below 2^53, so a JSON number
 /// represents it exactly (RFC 8259, section 6).
-const MOST_HITS: f64 = 1e12;
+const MAX_HITS_PER_ROW: f64 = 1e12;
 /// The largest size of a row, in bytes. A longer row has a quotation mark that is never closed.
-const LONGEST_ROW: usize = 1 << 20;
+const MAX_ROW_BYTES: usize = 1 << 20;
 
 /// The result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportResult {
     /// The number of rows.
     pub rows: u64,
     /// The number of searches that the rows stand for.
@@ -64,10 +64,10 @@ pub enum ImportError {
     },
     /// The temporary file with the rows cannot be written.
     #[error("cannot keep the searches to import in a temporary file beside the database; is its disk full?")]
-    Aside(#[source] io::Error),
+    TemporaryFile(#[source] io::Error),
     /// A limit is reached.
     #[error("cannot import the searches (none was imported)")]
-    Full(#[from] NoRoom),
+    Refused(#[from] IngestRefusal),
     /// The database failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -76,81 +76,84 @@ pub enum ImportError {
 /// Imports a file into `project`, within the limits of its organization in `allowance`. `id` is the SHA-256 digest of
 /// the file, by which a repeated import is recognized. This blocks, and the database accepts no other changes while the
 /// rows are written: a few seconds for a million rows.
-pub fn import(
+pub fn import_csv(
     db: &Database,
     project: &str,
     csv: impl Read,
     id: &str,
-    allowance: Option<Allowance>,
-) -> Result<Imported, ImportError> {
+    allowance: Option<IngestLimits>,
+) -> Result<ImportResult, ImportError> {
     // The id of a batch from a client cannot have a space, so there is no conflict.
     let id = format!("import {id}");
-    if let Some(size) = db.read(|connection| known(connection, project, &id))? {
+    if let Some(size) = db.read(|connection| find_batch(connection, project, &id))? {
         return Ok(imported(size, true));
     }
-    let now = millisecond(Timestamp::now());
-    let kept = read(csv, db, now)?.done().map_err(ImportError::Aside)?;
+    let now = floor_to_millisecond(Timestamp::now());
+    let kept = read_rows(csv, db, now)?.finish().map_err(ImportError::TemporaryFile)?;
     let project = project.to_owned();
-    let imported = db.write(move |transaction| {
-        if let Some(size) = known(transaction, &project, &id)? {
+    let imported = db.run_writer(move |transaction| {
+        if let Some(size) = find_batch(transaction, &project, &id)? {
             return Ok(Ok(imported(size, true)));
         }
         let size = kept.size();
         let bytes = kept.bytes() + size.events * project.len() as u64 + bytes_of_batch(&project, &id);
         if let Some(allowance) = allowance
-            && let Err(full) = allowance.admits(transaction, size.events + 1, bytes)?
+            && let Err(full) = allowance.check_space(transaction, size.events + 1, bytes)?
         {
             return Ok(Err(full));
         }
-        let mut entering = Entering::begin(transaction, &project, &id, now, size)?;
-        kept.each(|row| entering.push(row).map_err(Unwritten)).map_err(|Unwritten(error)| error)?;
+        let mut entering = BatchWriter::begin(transaction, &project, &id, now, size)?;
+        kept.for_each_row(|row| entering.push(row).map_err(RowCopyError)).map_err(|RowCopyError(error)| error)?;
         Ok(Ok(imported(size, false)))
     })?;
     Ok(imported?)
 }
 
-fn imported(size: Size, duplicate: bool) -> Imported {
-    Imported { rows: size.events, searches: size.searches, duplicate }
+fn imported(size: BatchSize, duplicate: bool) -> ImportResult {
+    ImportResult { rows: size.events, searches: size.searches, duplicate }
 }
 
 /// An error that occurs while rows are copied from the temporary file to the database.
-struct Unwritten(rusqlite::Error);
+struct RowCopyError(rusqlite::Error);
 
-impl From<csv::Error> for Unwritten {
-    fn from(error: csv::Error) -> Unwritten {
-        Unwritten(ToSqlConversionFailure(Box::new(error)))
+impl From<csv::Error> for RowCopyError {
+    fn from(error: csv::Error) -> RowCopyError {
+        RowCopyError(ToSqlConversionFailure(Box::new(error)))
     }
 }
 
 /// Reads and validates all rows into a temporary file.
-fn read(csv: impl Read, db: &Database, now: i64) -> Result<Spool, ImportError> {
-    let left = Rc::new(Cell::new(LONGEST_ROW));
-    let csv = Bounded { inner: without_mark(csv).map_err(|source| ImportError::Read { line: 0, source })?, left };
+fn read_rows(csv: impl Read, db: &Database, now: i64) -> Result<ImportSpool, ImportError> {
+    let left = Rc::new(Cell::new(MAX_ROW_BYTES));
+    let csv = RowBoundedReader {
+        inner: skip_byte_order_mark(csv).map_err(|source| ImportError::Read { line: 0, source })?,
+        left,
+    };
     let left = Rc::clone(&csv.left);
     let mut csv = csv::ReaderBuilder::new().has_headers(false).from_reader(csv);
     let mut record = csv::StringRecord::new();
     let mut line = 0;
     let mut next = |record: &mut csv::StringRecord| {
-        left.set(LONGEST_ROW);
-        let is_there = csv.read_record(record).map_err(|error| unread(error, line))?;
+        left.set(MAX_ROW_BYTES);
+        let is_there = csv.read_record(record).map_err(|error| read_error(error, line))?;
         line = record.position().map_or(line, csv::Position::line);
         Ok::<_, ImportError>(is_there.then_some(line))
     };
     let Some(first) = next(&mut record)? else {
         return Err(ImportError::Line { line: 1, problem: "the file is empty; it needs a header".to_owned() });
     };
-    let columns = Columns::find(&record).map_err(|problem| ImportError::Line { line: first, problem })?;
-    let mut spool = Spool::new(db.folder()).map_err(ImportError::Aside)?;
+    let columns = ImportColumns::find(&record).map_err(|problem| ImportError::Line { line: first, problem })?;
+    let mut spool = ImportSpool::new(db.folder()).map_err(ImportError::TemporaryFile)?;
     while let Some(line) = next(&mut record)? {
         let row = columns.row(&record, now).map_err(|problem| ImportError::Line { line, problem })?;
-        let Row { time, query, page, count, rate } = &row;
-        let row = spool::Read { time: *time, query, page, count: *count, rate: *rate };
-        spool.push(row).map_err(ImportError::Aside)?;
+        let ImportRow { time, query, page, parse_hits: count, rate } = &row;
+        let row = import_spool::SpooledRow { time: *time, query, page, count: *count, rate: *rate };
+        spool.push(row).map_err(ImportError::TemporaryFile)?;
     }
     Ok(spool)
 }
 
-fn unread(error: csv::Error, line: u64) -> ImportError {
+fn read_error(error: csv::Error, line: u64) -> ImportError {
     let at = error.position().map(csv::Position::line);
     match error.into_kind() {
         csv::ErrorKind::Io(source) => ImportError::Read { line, source },
@@ -167,70 +170,72 @@ fn unread(error: csv::Error, line: u64) -> ImportError {
 
 /// The positions of the columns of a row.
 #[derive(Debug)]
-enum Columns {
+enum ImportColumns {
     Events { query: usize, time: usize, page: Option<usize> },
     Totals { query: usize, hits: usize, rate: usize, page: usize, last: usize },
 }
 
 /// A validated row.
 #[derive(Debug)]
-struct Row {
+struct ImportRow {
     time: i64,
     query: String,
     page: String,
-    count: u64,
+    parse_hits: u64,
     rate: f64,
 }
 
-impl Columns {
-    fn find(header: &csv::StringRecord) -> Result<Columns, String> {
+impl ImportColumns {
+    fn find(header: &csv::StringRecord) -> Result<ImportColumns, String> {
         let find = |name: &str| {
             let mut found = header.iter().enumerate().filter(|(_, column)| column.trim() == name).map(|(at, _)| at);
             let first = found.next();
             if found.next().is_some() { Err(format!("the header has the column {name} twice")) } else { Ok(first) }
         };
         if let (Some(query), Some(time)) = (find("query")?, find("time")?) {
-            return Ok(Columns::Events { query, time, page: find("clickedPage")? });
+            return Ok(ImportColumns::Events { query, time, page: find("clickedPage")? });
         }
         let totals =
             (find("searchQuery")?, find("hits")?, find("ctr")?, find("topClickedPage")?, find("lastSearchedAt")?);
         if let (Some(query), Some(hits), Some(rate), Some(page), Some(last)) = totals {
-            return Ok(Columns::Totals { query, hits, rate, page, last });
+            return Ok(ImportColumns::Totals { query, hits, rate, page, last });
         }
         let events = "query and time, and perhaps clickedPage";
         Err(format!("the header needs {events}; or searchQuery, hits, ctr, topClickedPage and lastSearchedAt"))
     }
 
-    fn row(&self, record: &csv::StringRecord, now: i64) -> Result<Row, String> {
+    fn row(&self, record: &csv::StringRecord, now: i64) -> Result<ImportRow, String> {
         let field = |at: usize| record.get(at).unwrap_or_default();
         match *self {
-            Columns::Events { query, time, page } => {
+            ImportColumns::Events { query, time, page } => {
                 let page = page.map(field).filter(|page| !page.is_empty()).map(str::to_owned);
                 let event = Event { query: field(query).to_owned(), time: field(time).to_owned(), clicked_page: page };
-                let event = event.check(now)?;
+                let event = event.validate_batch(now)?;
                 let rate = if event.page.is_some() { 1.0 } else { 0.0 };
                 let page = event.page.unwrap_or_default();
-                Ok(Row { time: event.time, query: event.query, page, count: 1, rate })
+                Ok(ImportRow { time: event.time, query: event.query, page, parse_hits: 1, rate })
             }
-            Columns::Totals { query, hits, rate, page, last } => {
-                let query = fold(field(query));
+            ImportColumns::Totals { query, hits, rate, page, last } => {
+                let query = fold_term(field(query));
                 // Folding to lower case makes two characters of one at most.
-                if query.is_empty() || query.chars().count() > 2 * LONGEST_TERM {
-                    return Err(format!("searchQuery: it has 1 to {LONGEST_TERM} characters"));
+                if query.is_empty() || query.chars().count() > 2 * MAX_TERM_CHARS {
+                    return Err(format!("searchQuery: it has 1 to {MAX_TERM_CHARS} characters"));
                 }
                 let page = field(page);
-                if page.chars().count() > LONGEST_PAGE {
-                    return Err(format!("topClickedPage: it has at most {LONGEST_PAGE} characters"));
+                if page.chars().count() > MAX_PAGE_CHARS {
+                    return Err(format!("topClickedPage: it has at most {MAX_PAGE_CHARS} characters"));
                 }
-                let time = moment(field(last)).map(millisecond).map_err(|why| format!("lastSearchedAt: {why}"))?;
-                if is_ahead(time, now) {
+                let time = parse_period_end(field(last))
+                    .map(floor_to_millisecond)
+                    .map_err(|why| format!("lastSearchedAt: {why}"))?;
+                if is_too_far_ahead(time, now) {
                     return Err("lastSearchedAt: it is more than a day ahead".to_owned());
                 }
-                Ok(Row {
+                Ok(ImportRow {
                     time,
                     query,
                     page: page.to_owned(),
-                    count: count(field(hits))?,
+                    parse_hits: parse_hits(field(hits))?,
                     rate: self::rate(field(rate))?,
                 })
             }
@@ -238,11 +243,11 @@ impl Columns {
     }
 }
 
-fn count(text: &str) -> Result<u64, String> {
-    let number = text.trim().parse::<f64>().ok().filter(|n| (1.0..=MOST_HITS).contains(n) && n.fract() == 0.0);
+fn parse_hits(text: &str) -> Result<u64, String> {
+    let number = text.trim().parse::<f64>().ok().filter(|n| (1.0..=MAX_HITS_PER_ROW).contains(n) && n.fract() == 0.0);
     #[expect(clippy::cast_sign_loss, reason = "it is 1 at least")]
     let number = number.map(|number| number as u64);
-    number.ok_or_else(|| format!("hits: {text:?} is no whole number from 1 to {MOST_HITS}"))
+    number.ok_or_else(|| format!("hits: {text:?} is no whole number from 1 to {MAX_HITS_PER_ROW}"))
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -253,7 +258,7 @@ fn rate(text: &str) -> Result<f64, String> {
 }
 
 /// Removes a byte order mark from the beginning of the file; UTF-8 does not need one.
-fn without_mark(mut csv: impl Read) -> io::Result<impl Read> {
+fn skip_byte_order_mark(mut csv: impl Read) -> io::Result<impl Read> {
     let mut begin = Vec::new();
     csv.by_ref().take(3).read_to_end(&mut begin)?;
     if begin == "\u{feff}".as_bytes() {
@@ -263,13 +268,13 @@ fn without_mark(mut csv: impl Read) -> io::Result<impl Read> {
 }
 
 /// A reader that fails if a row is too long.
-struct Bounded<R> {
+struct RowBoundedReader<R> {
     inner: R,
     /// The number of bytes that the current row may still have. The caller resets it before each row.
     left: Rc<Cell<usize>>,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for RowBoundedReader<R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let left = self.left.get();
         if left == 0 && !bytes.is_empty() {
@@ -288,8 +293,8 @@ mod tests {
     use super::super::tests::{ask, database};
     use super::*;
 
-    fn add(db: &Database, csv: &str) -> Result<Imported, ImportError> {
-        import(db, "p", csv.as_bytes(), &docwharf_base::model::digest::Digest::of(csv.as_bytes()).hex(), None)
+    fn add(db: &Database, csv: &str) -> Result<ImportResult, ImportError> {
+        import_csv(db, "p", csv.as_bytes(), &docwharf_base::model::digest::Digest::of(csv.as_bytes()).hex(), None)
     }
 
     fn line(db: &Database, csv: &str) -> u64 {
@@ -330,12 +335,12 @@ mod tests {
         ];
         let (_folder, db) = database();
         let file = csv(&terms);
-        let once = Imported { rows: 5, searches: 1_000_000_007, duplicate: false };
+        let once = ImportResult { rows: 5, searches: 1_000_000_007, duplicate: false };
         assert_eq!(add(&db, &file).unwrap(), once);
         let page = ask(&db, "");
         assert_eq!((page.searches.as_slice(), page.total_searches), (&terms[..], 1_000_000_007));
         // The same file adds nothing, and the output is the file again.
-        assert_eq!(add(&db, &file).unwrap(), Imported { duplicate: true, ..once });
+        assert_eq!(add(&db, &file).unwrap(), ImportResult { duplicate: true, ..once });
         assert_eq!(csv(&page.searches), file);
         assert_eq!(ask(&db, ""), page);
     }
@@ -360,12 +365,12 @@ mod tests {
             "/y,2026-10-01T00:00:00Z,b",
         ];
         let imported = add(&db, &format!("clickedPage,time,query\n{}", rows.join("\n"))).unwrap();
-        assert_eq!(imported, Imported { rows: 3, searches: 3, duplicate: false });
+        assert_eq!(imported, ImportResult { rows: 3, searches: 3, duplicate: false });
         let first = &ask(&db, "").searches[0];
         assert_eq!(first, &term("how to install", 2, 0.5, Some("/x"), "2026-10-01T10:00:00Z"));
         assert_eq!(add(&db, "time,query\n2026-10-01T00:00:00Z,b\n").unwrap().searches, 1);
         assert_eq!(ask(&db, "").total_searches, 4);
-        assert_eq!(add(&db, "query,time\n").unwrap(), Imported { rows: 0, searches: 0, duplicate: false });
+        assert_eq!(add(&db, "query,time\n").unwrap(), ImportResult { rows: 0, searches: 0, duplicate: false });
     }
 
     #[test]
@@ -395,10 +400,10 @@ mod tests {
         ] {
             assert_eq!(line(&db, &format!("{head}{row}\n")), 3, "{row}");
         }
-        let not_text = import(&db, "p", &b"query,time\n\xff,2026-10-01T00:00:00Z\n"[..], "x", None);
+        let not_text = import_csv(&db, "p", &b"query,time\n\xff,2026-10-01T00:00:00Z\n"[..], "x", None);
         assert!(matches!(not_text, Err(ImportError::Line { line: 2, .. })), "{not_text:?}");
         let endless = Cursor::new(b"query,time\n\"a").chain(io::repeat(b'a'));
-        let endless = import(&db, "p", endless, "x", None);
+        let endless = import_csv(&db, "p", endless, "x", None);
         assert!(matches!(endless, Err(ImportError::Read { line: 1, .. })), "{endless:?}");
         assert_eq!(ask(&db, "").total_searches, 0);
     }

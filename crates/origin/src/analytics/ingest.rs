@@ -9,23 +9,23 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::allowance::Allowance;
-use super::rows::{Entering, Row, Size, bytes_of_batch, bytes_of_row, known};
-use super::term::fold;
-use super::time::{AHEAD, millisecond, rfc3339};
-use super::{QueryError, bad};
-use crate::db::Database;
+use super::ingest_limits::IngestLimits;
+use super::rows::{BatchSize, BatchWriter, SearchRow, bytes_of_batch, bytes_of_row, find_batch};
+use super::term::fold_term;
+use super::time::{MAX_CLOCK_SKEW, floor_to_millisecond, parse_rfc3339};
+use super::{AnalyticsError, invalid_request};
+use crate::database::Database;
 
 /// The largest length of a search term in characters, without surrounding white space.
-pub const LONGEST_TERM: usize = 512;
+pub const MAX_TERM_CHARS: usize = 512;
 /// The largest length of the path of a page, in characters.
-pub const LONGEST_PAGE: usize = 2048;
+pub const MAX_PAGE_CHARS: usize = 2048;
 /// The largest number of events of a batch.
-const MOST_EVENTS: usize = 1000;
+const MAX_BATCH_EVENTS: usize = 1000;
 /// The largest length of the id of a batch, in characters.
-const LONGEST_ID: usize = 128;
+const MAX_BATCH_ID_CHARS: usize = 128;
 /// The largest number of invalid events that an error describes.
-const TOLD: usize = 20;
+const MAX_DESCRIBED_EVENTS: usize = 20;
 
 /// A batch of search events.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -37,7 +37,7 @@ pub struct Batch {
     pub batch_id: String,
     /// The events, in any order.
     #[schemars(length(min = 1, max = 1000), with = "Vec<Event>")]
-    pub(super) events: FirstOf<Event>,
+    pub(super) events: BoundedList<Event>,
 }
 
 /// A search by a reader.
@@ -56,29 +56,29 @@ pub struct Event {
     pub clicked_page: Option<String>,
 }
 
-/// A list of which only the first [`MOST_EVENTS`] elements are kept and the others are counted: a body of many short
+/// A list of which only the first [`MAX_BATCH_EVENTS`] elements are kept and the others are counted: a body of many short
 /// events would take many times its size in memory.
 #[derive(Debug, Clone)]
-pub(super) struct FirstOf<T> {
+pub(super) struct BoundedList<T> {
     first: Vec<T>,
     len: usize,
 }
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for FirstOf<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FirstOf<T>, D::Error> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedList<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BoundedList<T>, D::Error> {
         struct Events<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for Events<T> {
-            type Value = FirstOf<T>;
+            type Value = BoundedList<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a sequence")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<FirstOf<T>, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<BoundedList<T>, A::Error> {
                 let mut first = Vec::new();
-                while first.len() < MOST_EVENTS {
+                while first.len() < MAX_BATCH_EVENTS {
                     let Some(event) = list.next_element()? else {
-                        return Ok(FirstOf { len: first.len(), first });
+                        return Ok(BoundedList { len: first.len(), first });
                     };
                     first.push(event);
                 }
@@ -86,7 +86,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for FirstOf<T> {
                 while list.next_element::<IgnoredAny>()?.is_some() {
                     len += 1;
                 }
-                Ok(FirstOf { first, len })
+                Ok(BoundedList { first, len })
             }
         }
         deserializer.deserialize_seq(Events(PhantomData))
@@ -107,7 +107,7 @@ pub struct Accepted {
 
 /// A validated event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Checked {
+pub(super) struct CheckedSearchEvent {
     pub(super) time: i64,
     pub(super) query: String,
     pub(super) page: Option<String>,
@@ -115,13 +115,18 @@ pub(super) struct Checked {
 
 /// Stores a batch for `project`, within the limits of its organization in `allowance`. It blocks until the batch is on
 /// disk.
-pub fn ingest(db: &Database, project: &str, body: &[u8], allowance: &Allowance) -> Result<Accepted, QueryError> {
-    ingest_within(db, project, body, millisecond(Timestamp::now()), Some(allowance.clone()))
+pub fn ingest_batch(
+    db: &Database,
+    project: &str,
+    body: &[u8],
+    allowance: &IngestLimits,
+) -> Result<Accepted, AnalyticsError> {
+    ingest_within(db, project, body, floor_to_millisecond(Timestamp::now()), Some(allowance.clone()))
 }
 
 /// Stores a batch at a given time and without limits, for tests.
 #[cfg(test)]
-pub(super) fn ingest_at(db: &Database, project: &str, body: &[u8], now: i64) -> Result<Accepted, QueryError> {
+pub(super) fn ingest_at(db: &Database, project: &str, body: &[u8], now: i64) -> Result<Accepted, AnalyticsError> {
     ingest_within(db, project, body, now, None)
 }
 
@@ -130,36 +135,36 @@ fn ingest_within(
     project: &str,
     body: &[u8],
     now: i64,
-    allowance: Option<Allowance>,
-) -> Result<Accepted, QueryError> {
-    let wrong = |details| bad("the batch is wrong, and nothing of it was taken; see details", details);
-    let batch: Batch = serde_json::from_slice(body).map_err(|error| wrong(why_not(body, &error)))?;
+    allowance: Option<IngestLimits>,
+) -> Result<Accepted, AnalyticsError> {
+    let wrong = |details| invalid_request("the batch is wrong, and nothing of it was taken; see details", details);
+    let batch: Batch = serde_json::from_slice(body).map_err(|error| wrong(explain_invalid_batch(body, &error)))?;
     let id = batch.batch_id;
-    let events = check(&id, batch.events, now).map_err(wrong)?;
+    let events = validate_batch(&id, batch.events, now).map_err(wrong)?;
     // A repeated batch is acknowledged even if a limit is reached by now.
-    if let Some(size) = db.read(|connection| known(connection, project, &id))? {
+    if let Some(size) = db.read(|connection| find_batch(connection, project, &id))? {
         return Ok(Accepted { batch_id: id, accepted: size.events, duplicate: true });
     }
     if let Some(allowance) = &allowance {
-        allowance.events(events.len() as u64)?;
+        allowance.use_events(events.len() as u64)?;
     }
-    let of_event = |event: &Checked| bytes_of_row(project, &event.query, event.page.as_deref());
+    let of_event = |event: &CheckedSearchEvent| bytes_of_row(project, &event.query, event.page.as_deref());
     let bytes = bytes_of_batch(project, &id) + events.iter().map(of_event).sum::<u64>();
     let (project, batch_id) = (project.to_owned(), id.clone());
-    let taken = db.write(move |transaction| {
-        if let Some(size) = known(transaction, &project, &id)? {
+    let taken = db.run_writer(move |transaction| {
+        if let Some(size) = find_batch(transaction, &project, &id)? {
             return Ok(Ok((size.events, true)));
         }
         if let Some(allowance) = allowance
-            && let Err(full) = allowance.admits(transaction, events.len() as u64 + 1, bytes)?
+            && let Err(full) = allowance.check_space(transaction, events.len() as u64 + 1, bytes)?
         {
             return Ok(Err(full));
         }
-        let size = Size { events: events.len() as u64, searches: events.len() as u64 };
-        let mut entering = Entering::begin(transaction, &project, &id, now, size)?;
-        for Checked { time, query, page } in &events {
+        let size = BatchSize { events: events.len() as u64, searches: events.len() as u64 };
+        let mut entering = BatchWriter::begin(transaction, &project, &id, now, size)?;
+        for CheckedSearchEvent { time, query, page } in &events {
             let clicks = u64::from(page.is_some());
-            entering.push(Row { time: *time, query, page: page.as_deref(), count: 1, clicks })?;
+            entering.push(SearchRow { time: *time, query, page: page.as_deref(), count: 1, clicks })?;
         }
         Ok(Ok((size.events, false)))
     })?;
@@ -167,89 +172,91 @@ fn ingest_within(
     Ok(Accepted { batch_id, accepted, duplicate })
 }
 
-fn check(id: &str, events: FirstOf<Event>, now: i64) -> Result<Vec<Checked>, Vec<String>> {
+fn validate_batch(id: &str, events: BoundedList<Event>, now: i64) -> Result<Vec<CheckedSearchEvent>, Vec<String>> {
     let mut problems = Vec::new();
-    if !(1..=LONGEST_ID).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
-        problems.push(format!("batchId: it is 1 to {LONGEST_ID} visible ASCII characters"));
+    if !(1..=MAX_BATCH_ID_CHARS).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        problems.push(format!("batchId: it is 1 to {MAX_BATCH_ID_CHARS} visible ASCII characters"));
     }
-    if !(1..=MOST_EVENTS).contains(&events.len) {
-        problems.push(format!("events: a batch has 1 to {MOST_EVENTS} of them, not {}", events.len));
+    if !(1..=MAX_BATCH_EVENTS).contains(&events.len) {
+        problems.push(format!("events: a batch has 1 to {MAX_BATCH_EVENTS} of them, not {}", events.len));
         return Err(problems);
     }
     let mut checked = Vec::with_capacity(events.len);
-    let mut wrong = Wrong::default();
+    let mut wrong = InvalidEvents::default();
     for (index, event) in events.first.into_iter().enumerate() {
-        match event.check(now) {
+        match event.validate_batch(now) {
             Ok(event) => checked.push(event),
             Err(why) => wrong.push(index, &why),
         }
     }
-    problems.extend(wrong.told());
+    problems.extend(wrong.messages());
     if problems.is_empty() { Ok(checked) } else { Err(problems) }
 }
 
 impl Event {
     /// Validates an event. The error lists everything that is wrong with it.
-    pub(super) fn check(self, now: i64) -> Result<Checked, String> {
+    pub(super) fn validate_batch(self, now: i64) -> Result<CheckedSearchEvent, String> {
         let mut wrong = Vec::new();
         let characters = self.query.trim().chars().count();
-        if !(1..=LONGEST_TERM).contains(&characters) {
-            wrong.push(format!("query: it has 1 to {LONGEST_TERM} characters, not {characters}"));
+        if !(1..=MAX_TERM_CHARS).contains(&characters) {
+            wrong.push(format!("query: it has 1 to {MAX_TERM_CHARS} characters, not {characters}"));
         }
-        let time = rfc3339(&self.time);
+        let time = parse_rfc3339(&self.time);
         match time {
             None => wrong.push("time: it is not a time of RFC 3339; write it like 2026-11-01T08:30:00Z".to_owned()),
-            Some(time) if is_ahead(time, now) => wrong.push("time: it is more than a day ahead".to_owned()),
+            Some(time) if is_too_far_ahead(time, now) => wrong.push("time: it is more than a day ahead".to_owned()),
             Some(_) => {}
         }
         if let Some(page) = &self.clicked_page {
             if !page.starts_with('/') {
                 wrong.push("clickedPage: a path begins with a slash".to_owned());
             }
-            if page.chars().count() > LONGEST_PAGE {
-                wrong.push(format!("clickedPage: it has at most {LONGEST_PAGE} characters"));
+            if page.chars().count() > MAX_PAGE_CHARS {
+                wrong.push(format!("clickedPage: it has at most {MAX_PAGE_CHARS} characters"));
             }
         }
         match time {
-            Some(time) if wrong.is_empty() => Ok(Checked { time, query: fold(&self.query), page: self.clicked_page }),
+            Some(time) if wrong.is_empty() => {
+                Ok(CheckedSearchEvent { time, query: fold_term(&self.query), page: self.clicked_page })
+            }
             _ => Err(wrong.join("; ")),
         }
     }
 }
 
 /// Whether a time is further ahead than a slightly wrong clock explains.
-pub(super) fn is_ahead(time: i64, now: i64) -> bool {
-    time > now.saturating_add(AHEAD.as_millis() as i64)
+pub(super) fn is_too_far_ahead(time: i64, now: i64) -> bool {
+    time > now.saturating_add(MAX_CLOCK_SKEW.as_millis() as i64)
 }
 
 /// Invalid events: the messages for the first ones, and the number of the others.
 #[derive(Debug, Default)]
-struct Wrong {
-    told: Vec<String>,
+struct InvalidEvents {
+    messages: Vec<String>,
     more: usize,
 }
 
-impl Wrong {
+impl InvalidEvents {
     fn push(&mut self, index: usize, why: &str) {
-        if self.told.len() < TOLD {
-            self.told.push(format!("events[{index}]: {why}"));
+        if self.messages.len() < MAX_DESCRIBED_EVENTS {
+            self.messages.push(format!("events[{index}]: {why}"));
         } else {
             self.more += 1;
         }
     }
 
-    fn told(mut self) -> Vec<String> {
+    fn messages(mut self) -> Vec<String> {
         if self.more > 0 {
-            self.told.push(format!("and {} more events", self.more));
+            self.messages.push(format!("and {} more events", self.more));
         }
-        self.told
+        self.messages
     }
 }
 
 /// A batch whose two fields are not parsed yet.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Parts<'a> {
+struct UnparsedBatch<'a> {
     #[serde(borrow)]
     batch_id: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -257,8 +264,8 @@ struct Parts<'a> {
 }
 
 /// Describes why a body is not a valid batch, for each of its fields.
-fn why_not(body: &[u8], error: &serde_json::Error) -> Vec<String> {
-    let Ok(Parts { batch_id, events }) = serde_json::from_slice(body) else {
+fn explain_invalid_batch(body: &[u8], error: &serde_json::Error) -> Vec<String> {
+    let Ok(UnparsedBatch { batch_id, events }) = serde_json::from_slice(body) else {
         return vec![format!("the body is no JSON object with batchId and events: {error}")];
     };
     let mut problems = Vec::new();
@@ -269,17 +276,17 @@ fn why_not(body: &[u8], error: &serde_json::Error) -> Vec<String> {
         Some(Err(error)) => problems.push(format!("batchId: {}", what(error))),
         Some(Ok(_)) => {}
     }
-    match events.map(|events| serde_json::from_str::<FirstOf<&RawValue>>(events.get())) {
+    match events.map(|events| serde_json::from_str::<BoundedList<&RawValue>>(events.get())) {
         None => problems.push("events: they are missing".to_owned()),
         Some(Err(error)) => problems.push(format!("events: {}", what(error))),
         Some(Ok(events)) => {
-            let mut wrong = Wrong::default();
+            let mut wrong = InvalidEvents::default();
             for (index, event) in events.first.iter().enumerate() {
                 if let Err(error) = serde_json::from_str::<Event>(event.get()) {
                     wrong.push(index, &what(error));
                 }
             }
-            problems.extend(wrong.told());
+            problems.extend(wrong.messages());
         }
     }
     if problems.is_empty() {

@@ -11,16 +11,16 @@
 //!
 //! Terms are folded when they arrive ([`term`]). Times are milliseconds since 1970, rounded down.
 
-pub mod allowance;
 mod cursor;
 pub mod import;
+mod import_spool;
 pub mod ingest;
-mod parameters;
+pub mod ingest_limits;
 mod query;
+mod query_parameters;
 mod retention;
 mod rows;
-mod runs;
-mod spool;
+mod sorted_runs;
 mod term;
 #[cfg(test)]
 mod tests;
@@ -30,17 +30,17 @@ mod totals;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::db::DatabaseError;
+use super::database::DatabaseError;
 
-pub use allowance::{Allowance, DatabaseUse, NoRoom};
-pub use import::import;
-pub use ingest::ingest;
-pub use query::searches;
-pub use retention::{projects, prune};
+pub use import::import_csv;
+pub use ingest::ingest_batch;
+pub use ingest_limits::{DatabaseUsage, IngestLimits, IngestRefusal};
+pub use query::query_searches;
+pub use retention::{delete_older_than, projects_with_searches};
 
 /// An invalid request; it is answered with status 400.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bad {
+pub struct InvalidRequest {
     /// The error in one line.
     pub error: String,
     /// Each single mistake.
@@ -49,20 +49,20 @@ pub struct Bad {
 
 /// The reason why a request fails.
 #[derive(Debug, thiserror::Error)]
-pub enum QueryError {
+pub enum AnalyticsError {
     /// The request is invalid.
     #[error("{}", .0.error)]
-    Bad(Bad),
+    Invalid(InvalidRequest),
     /// A limit is reached (status 429), or the disk is nearly full (status 503).
     #[error(transparent)]
-    Full(#[from] NoRoom),
+    Refused(#[from] IngestRefusal),
     /// The database failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
 }
 
-fn bad(error: &str, details: Vec<String>) -> QueryError {
-    QueryError::Bad(Bad { error: error.to_owned(), details })
+fn invalid_request(error: &str, details: Vec<String>) -> AnalyticsError {
+    AnalyticsError::Invalid(InvalidRequest { error: error.to_owned(), details })
 }
 
 /// Terms that readers searched for: one result page.

@@ -2,13 +2,13 @@
 
 use rusqlite::{OptionalExtension, params};
 
-use crate::db::{Database, DatabaseError};
+use crate::database::{Database, DatabaseError};
 
 /// The number of rows that one transaction removes. Other changes wait for it.
-const TURN: i64 = 10_000;
+const MAX_ROWS_PER_DELETE: i64 = 10_000;
 
 /// Lists the projects that have searches or batches, including those that are no longer in the configuration.
-pub fn projects(db: &Database) -> Result<Vec<String>, DatabaseError> {
+pub fn projects_with_searches(db: &Database) -> Result<Vec<String>, DatabaseError> {
     db.read(|connection| {
         let mut select = connection.prepare_cached("SELECT project FROM usage WHERE rows > 0")?;
         select.query_map([], |row| row.get(0))?.collect()
@@ -18,14 +18,14 @@ pub fn projects(db: &Database) -> Result<Vec<String>, DatabaseError> {
 /// Deletes the searches of `project` before a time (milliseconds since 1970), and the ids of batches that were received
 /// before it: such a batch would be counted again if it were sent again. Paginated queries whose snapshot has lost rows
 /// fail. Returns the number of deleted rows of searches, and waits for the disk.
-pub fn prune(db: &Database, project: &str, older_than_ms: i64) -> Result<u64, DatabaseError> {
+pub fn delete_older_than(db: &Database, project: &str, older_than_ms: i64) -> Result<u64, DatabaseError> {
     let mut gone = 0;
     loop {
         let project = project.to_owned();
-        let (deleted, is_done) = db.write(move |transaction| {
+        let (deleted, is_done) = db.run_writer(move |transaction| {
             let sql = "SELECT time FROM searches WHERE project = ?1 AND time < ?2 ORDER BY time LIMIT 1 OFFSET ?3";
-            let last =
-                transaction.query_row(sql, params![project, older_than_ms, TURN - 1], |row| row.get::<_, i64>(0));
+            let last = transaction
+                .query_row(sql, params![project, older_than_ms, MAX_ROWS_PER_DELETE - 1], |row| row.get::<_, i64>(0));
             // Rows with the same time are deleted together.
             let (until, is_done) = last.optional()?.map_or((older_than_ms, true), |last| (last + 1, false));
             let sql = "DELETE FROM searches WHERE project = ?1 AND time < ?2";

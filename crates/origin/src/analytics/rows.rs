@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 /// A row: one search, or `count` searches.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(super) struct SearchRow<'a> {
     pub(super) time: i64,
     /// The folded term.
     pub(super) query: &'a str,
@@ -15,15 +15,15 @@ pub(super) struct Row<'a> {
 
 /// The size of a batch in rows (`events`) and in searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Size {
+pub(super) struct BatchSize {
     pub(super) events: u64,
     pub(super) searches: u64,
 }
 
 /// Returns the size of the batch with this id; `None` if there is none.
-pub(super) fn known(connection: &Connection, project: &str, id: &str) -> rusqlite::Result<Option<Size>> {
+pub(super) fn find_batch(connection: &Connection, project: &str, id: &str) -> rusqlite::Result<Option<BatchSize>> {
     let sql = "SELECT events, searches FROM batches WHERE project = ?1 AND id = ?2";
-    let size = |row: &rusqlite::Row<'_>| Ok(Size { events: unsigned(row, 0)?, searches: unsigned(row, 1)? });
+    let size = |row: &rusqlite::Row<'_>| Ok(BatchSize { events: get_u64(row, 0)?, searches: get_u64(row, 1)? });
     connection.query_row(sql, [project, id], size).optional()
 }
 
@@ -38,28 +38,28 @@ pub(super) fn bytes_of_batch(project: &str, id: &str) -> u64 {
 }
 
 /// Reads a number that is never negative. `SQLite` has no unsigned type.
-pub(super) fn unsigned(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
+pub(super) fn get_u64(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get(column).map(i64::cast_unsigned)
 }
 
 /// Writes the rows of a batch, in a transaction of the caller.
 #[derive(Debug)]
-pub(super) struct Entering<'a> {
+pub(super) struct BatchWriter<'a> {
     project: &'a str,
     number: i64,
     place: i64,
     insert: rusqlite::Statement<'a>,
 }
 
-impl<'a> Entering<'a> {
+impl<'a> BatchWriter<'a> {
     /// Starts a batch with a new id.
     pub(super) fn begin(
         connection: &'a Connection,
         project: &'a str,
         id: &str,
         received: i64,
-        size: Size,
-    ) -> rusqlite::Result<Entering<'a>> {
+        size: BatchSize,
+    ) -> rusqlite::Result<BatchWriter<'a>> {
         let sql = "INSERT INTO batches (project, id, received, events, searches) VALUES (?1, ?2, ?3, ?4, ?5)";
         connection
             .execute(sql, params![project, id, received, size.events.cast_signed(), size.searches.cast_signed()])?;
@@ -68,11 +68,11 @@ impl<'a> Entering<'a> {
             "INSERT INTO searches (project, time, batch, place, query, page, count, clicks)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?;
-        Ok(Entering { project, number, place: 0, insert })
+        Ok(BatchWriter { project, number, place: 0, insert })
     }
 
-    pub(super) fn push(&mut self, row: Row<'_>) -> rusqlite::Result<()> {
-        let Row { time, query, page, count, clicks } = row;
+    pub(super) fn push(&mut self, row: SearchRow<'_>) -> rusqlite::Result<()> {
+        let SearchRow { time, query, page, count, clicks } = row;
         let (count, clicks) = (count.cast_signed(), clicks.cast_signed());
         self.insert.execute(params![self.project, time, self.number, self.place, query, page, count, clicks])?;
         self.place += 1;

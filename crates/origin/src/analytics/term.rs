@@ -3,7 +3,7 @@
 /// Folds a term: removes white space at its ends, replaces each run of white space by one space, and converts to lower
 /// case (both by the rules of Unicode). Accents, punctuation and composed forms do not change. Folding a folded term
 /// changes nothing.
-pub(super) fn fold(text: &str) -> String {
+pub(super) fn fold_term(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
     for word in text.split_whitespace() {
         if !folded.is_empty() {
@@ -31,8 +31,8 @@ mod tests {
             ("検索", "検索"),
             (" \n", ""),
         ] {
-            assert_eq!(fold(text), folded, "{text:?}");
-            assert_eq!(fold(folded), folded, "{text:?}");
+            assert_eq!(fold_term(text), folded, "{text:?}");
+            assert_eq!(fold_term(folded), folded, "{text:?}");
         }
     }
 }

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use tempfile::TempDir;
 
 use super::ingest::{Accepted, ingest_at};
-use super::query::searches_within;
-use super::{Aggregate, Bad, QueryError, Searches, prune, searches};
-use crate::db::Database;
+use super::query::query_searches_within;
+use super::{Aggregate, AnalyticsError, InvalidRequest, Searches, delete_older_than, query_searches};
+use crate::database::Database;
 
 const SECRET: [u8; 32] = [7; 32];
 /// 2026-11-21T00:00:00Z.
@@ -32,17 +32,17 @@ impl Dice {
 }
 
 #[derive(Debug, Clone)]
-struct Search {
+struct ModelSearch {
     query: String,
     time: i64,
     page: Option<String>,
 }
 
 fn day(millisecond: i64) -> String {
-    super::time::text(millisecond).unwrap()
+    super::time::format_rfc3339(millisecond).unwrap()
 }
 
-fn body(id: &str, events: &[Search]) -> Vec<u8> {
+fn body(id: &str, events: &[ModelSearch]) -> Vec<u8> {
     let events = events.iter().map(|event| {
         serde_json::json!({ "query": event.query, "time": day(event.time), "clickedPage": event.page, "more": [1e300] })
     });
@@ -50,32 +50,32 @@ fn body(id: &str, events: &[Search]) -> Vec<u8> {
     serde_json::json!({ "events": events, "batchId": id, "sentBy": null }).to_string().into_bytes()
 }
 
-fn send(db: &Database, id: &str, events: &[Search]) -> Accepted {
+fn send(db: &Database, id: &str, events: &[ModelSearch]) -> Accepted {
     ingest_at(db, "p", &body(id, events), NOW).unwrap()
 }
 
-fn search(query: &str, time: i64, page: Option<&str>) -> Search {
-    Search { query: query.to_owned(), time, page: page.map(str::to_owned) }
+fn search(query: &str, time: i64, page: Option<&str>) -> ModelSearch {
+    ModelSearch { query: query.to_owned(), time, page: page.map(str::to_owned) }
 }
 
 pub(super) fn ask(db: &Database, query: &str) -> Searches {
-    let page = searches(db, "p", Some(query), &SECRET, i64::MIN).unwrap();
+    let page = query_searches(db, "p", Some(query), &SECRET, i64::MIN).unwrap();
     // With so little memory, nearly all totals go through the temporary file.
-    let little = searches_within(1000, db, ("p", &SECRET, i64::MIN), Some(query)).unwrap();
+    let little = query_searches_within(1000, db, ("p", &SECRET, i64::MIN), Some(query)).unwrap();
     assert_eq!(little, page);
     page
 }
 
-fn refused(answer: Result<Searches, QueryError>) -> Vec<String> {
+fn refused(answer: Result<Searches, AnalyticsError>) -> Vec<String> {
     match answer {
-        Err(QueryError::Bad(Bad { details, .. })) => details,
+        Err(AnalyticsError::Invalid(InvalidRequest { details, .. })) => details,
         other => panic!("{other:?}"),
     }
 }
 
 /// Computes the expected result by counting.
-fn model(events: &[Search], from: i64, to: i64) -> Vec<Aggregate> {
-    let mut terms: BTreeMap<&str, Vec<&Search>> = BTreeMap::new();
+fn model(events: &[ModelSearch], from: i64, to: i64) -> Vec<Aggregate> {
+    let mut terms: BTreeMap<&str, Vec<&ModelSearch>> = BTreeMap::new();
     for event in events.iter().filter(|event| (from..to).contains(&event.time)) {
         terms.entry(&event.query).or_default().push(event);
     }
@@ -100,13 +100,13 @@ fn model(events: &[Search], from: i64, to: i64) -> Vec<Aggregate> {
     all
 }
 
-fn random(dice: &mut Dice, n: u64) -> Vec<Search> {
+fn random(dice: &mut Dice, n: u64) -> Vec<ModelSearch> {
     let one = |dice: &mut Dice| {
         // Some terms are frequent, and many are equally rare.
         let spread = [3, 10, 200][dice.below(3) as usize];
         let page = (dice.below(3) == 0).then(|| format!("/page/{}", dice.below(4)));
         let time = NOW - dice.below(40 * DAY.cast_unsigned()).cast_signed();
-        Search { query: format!("term {}", dice.below(spread)), time, page }
+        ModelSearch { query: format!("term {}", dice.below(spread)), time, page }
     };
     (0..n).map(|_| one(dice)).collect()
 }
@@ -167,7 +167,7 @@ fn the_end_of_a_range_is_exclusive_and_its_beginning_is_not() {
     let (_folder, db) = database();
     let first = NOW - 10 * DAY;
     let times = [first - 1, first, first + DAY - 1, first + DAY];
-    let events: Vec<Search> = times.iter().map(|time| search("a", *time, None)).collect();
+    let events: Vec<ModelSearch> = times.iter().map(|time| search("a", *time, None)).collect();
     send(&db, "b", &events);
     let total = |query: &str| ask(&db, query).total_searches;
     assert_eq!(total("dateFrom=2026-11-11&dateTo=2026-11-12"), 2);
@@ -202,7 +202,7 @@ fn a_batch_counts_once_whatever_it_has_when_it_comes_again() {
 
 fn wrong(db: &Database, body: &str) -> Vec<String> {
     match ingest_at(db, "p", body.as_bytes(), NOW) {
-        Err(QueryError::Bad(Bad { details, .. })) => details,
+        Err(AnalyticsError::Invalid(InvalidRequest { details, .. })) => details,
         other => panic!("{body}: {other:?}"),
     }
 }
@@ -262,12 +262,12 @@ fn a_batch_that_is_wrong_is_refused_as_a_whole_by_its_events() {
 #[test]
 fn a_cursor_works_for_its_own_project_and_dates_only_and_with_any_limit() {
     let (_folder, db) = database();
-    let events: Vec<Search> = (0..9).map(|n| search(&n.to_string(), NOW - DAY, None)).collect();
+    let events: Vec<ModelSearch> = (0..9).map(|n| search(&n.to_string(), NOW - DAY, None)).collect();
     send(&db, "b", &events);
     let cursor = ask(&db, "limit=3&dateTo=2026-11-21").next_cursor.unwrap();
     assert_eq!(ask(&db, &format!("dateTo=2026-11-21T00:00Z&cursor={cursor}")).searches.len(), 6);
     assert_eq!(ask(&db, &format!("dateTo=2026-11-21&limit=2&cursor={cursor}")).searches[0].search_query, "3");
-    let answer = |project, query: &str, secret| searches(&db, project, Some(query), secret, i64::MIN);
+    let answer = |project, query: &str, secret| query_searches(&db, project, Some(query), secret, i64::MIN);
     for query in [format!("cursor={cursor}"), format!("dateTo=2026-11-20&cursor={cursor}")] {
         assert!(refused(answer("p", &query, &SECRET))[0].contains("other dates"));
     }
@@ -282,22 +282,23 @@ fn a_cursor_works_for_its_own_project_and_dates_only_and_with_any_limit() {
 fn what_is_too_old_goes_and_a_walk_that_counted_on_it_is_told() {
     let (_folder, db) = database();
     for n in 0..25 {
-        let events: Vec<Search> = (0..1000).map(|k| search(&(k % 7).to_string(), NOW - n * DAY, Some("/x"))).collect();
+        let events: Vec<ModelSearch> =
+            (0..1000).map(|k| search(&(k % 7).to_string(), NOW - n * DAY, Some("/x"))).collect();
         send(&db, &n.to_string(), &events);
     }
     let all = ask(&db, "limit=3").next_cursor.unwrap();
     let new = ask(&db, "limit=3&dateFrom=2026-11-20").next_cursor.unwrap();
-    assert_eq!(prune(&db, "q", NOW).unwrap(), 0);
-    assert_eq!(prune(&db, "p", NOW - 3 * DAY).unwrap(), 21_000);
+    assert_eq!(delete_older_than(&db, "q", NOW).unwrap(), 0);
+    assert_eq!(delete_older_than(&db, "p", NOW - 3 * DAY).unwrap(), 21_000);
     assert_eq!(ask(&db, "").total_searches, 4000);
-    let gone = refused(searches(&db, "p", Some(&format!("cursor={all}")), &SECRET, i64::MIN));
+    let gone = refused(query_searches(&db, "p", Some(&format!("cursor={all}")), &SECRET, i64::MIN));
     assert!(gone[0].contains("too old"), "{gone:?}");
     assert_eq!(ask(&db, &format!("dateFrom=2026-11-20&cursor={new}")).searches.len(), 4);
     // Even if all rows were removed, later rows are not in the snapshot.
-    assert_eq!(prune(&db, "p", i64::MAX).unwrap(), 4000);
+    assert_eq!(delete_older_than(&db, "p", i64::MAX).unwrap(), 4000);
     send(&db, "0", &[search("again", NOW - DAY, None)]);
     assert_eq!(
-        refused(searches(&db, "p", Some(&format!("dateFrom=2026-11-20&cursor={new}")), &SECRET, i64::MIN)).len(),
+        refused(query_searches(&db, "p", Some(&format!("dateFrom=2026-11-20&cursor={new}")), &SECRET, i64::MIN)).len(),
         1
     );
     assert_eq!(ask(&db, "").total_searches, 1);

@@ -5,30 +5,30 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 /// The largest time by which a client's clock may be ahead of the server's.
-pub(super) const AHEAD: Duration = Duration::from_hours(24);
+pub(super) const MAX_CLOCK_SKEW: Duration = Duration::from_hours(24);
 
-const NANOSECONDS: i128 = 1_000_000;
+const NANOSECONDS_PER_MILLISECOND: i128 = 1_000_000;
 
 /// Returns the millisecond that contains the time.
-pub(super) fn millisecond(time: Timestamp) -> i64 {
+pub(super) fn floor_to_millisecond(time: Timestamp) -> i64 {
     // A timestamp is not after the year 9999, so the value fits.
-    time.as_nanosecond().div_euclid(NANOSECONDS) as i64
+    time.as_nanosecond().div_euclid(NANOSECONDS_PER_MILLISECOND) as i64
 }
 
 /// Returns the first millisecond that is not before the time, for the start or the end of a range.
-pub(super) fn millisecond_from(time: Timestamp) -> i64 {
-    -((-time.as_nanosecond()).div_euclid(NANOSECONDS) as i64)
+pub(super) fn ceil_to_millisecond(time: Timestamp) -> i64 {
+    -((-time.as_nanosecond()).div_euclid(NANOSECONDS_PER_MILLISECOND) as i64)
 }
 
 /// Formats a time by RFC 3339 in UTC, with a fraction only if it is not zero; `None` if the time is out of range.
-pub(super) fn text(millisecond: i64) -> Option<String> {
+pub(super) fn format_rfc3339(millisecond: i64) -> Option<String> {
     Timestamp::from_millisecond(millisecond).ok().map(|time| time.to_string())
 }
 
 /// Parses a time by RFC 3339. Date, time with seconds, and offset are required.
-pub(super) fn rfc3339(text: &str) -> Option<i64> {
+pub(super) fn parse_rfc3339(text: &str) -> Option<i64> {
     let time: Timestamp = text.parse().ok().filter(|_| is_rfc3339(text.as_bytes()))?;
-    Some(millisecond(time))
+    Some(floor_to_millisecond(time))
 }
 
 /// Whether a text has the form of an RFC 3339 time. The values of its numbers are not checked.
@@ -66,7 +66,7 @@ mod tests {
             ("2026-11-21T15:30:10.500000000Z", 1_795_275_010_500),
             ("1998-12-31T23:59:60Z", 915_148_799_000),
         ] {
-            assert_eq!(rfc3339(text), Some(millisecond), "{text}");
+            assert_eq!(parse_rfc3339(text), Some(millisecond), "{text}");
         }
         for text in [
             "",
@@ -87,7 +87,7 @@ mod tests {
             " 1970-01-01T00:00:00Z",
             "1970-01-01T00:00:0٣Z",
         ] {
-            assert_eq!(rfc3339(text), None, "{text:?}");
+            assert_eq!(parse_rfc3339(text), None, "{text:?}");
         }
     }
 
@@ -99,10 +99,10 @@ mod tests {
             ("1969-12-31T23:59:59.9989Z", -2, -1),
         ] {
             let time: Timestamp = text.parse().unwrap();
-            assert_eq!((millisecond(time), millisecond_from(time)), (within, from), "{text}");
+            assert_eq!((floor_to_millisecond(time), ceil_to_millisecond(time)), (within, from), "{text}");
         }
-        assert_eq!(text(0).as_deref(), Some("1970-01-01T00:00:00Z"));
-        assert_eq!(text(1500).as_deref(), Some("1970-01-01T00:00:01.5Z"));
-        assert_eq!(text(i64::MAX), None);
+        assert_eq!(format_rfc3339(0).as_deref(), Some("1970-01-01T00:00:00Z"));
+        assert_eq!(format_rfc3339(1500).as_deref(), Some("1970-01-01T00:00:01.5Z"));
+        assert_eq!(format_rfc3339(i64::MAX), None);
     }
 }

@@ -5,51 +5,51 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::runs::{Counts, Entry, SortedRuns};
+use super::sorted_runs::{SortedRuns, TermCounts, TermEntry};
 
 /// The approximate memory of an entry without its key, in bytes.
-const BESIDE: usize = 96;
+const ENTRY_OVERHEAD_BYTES: usize = 96;
 
 /// The memory of a query, and the folder for its temporary files.
 #[derive(Debug, Clone)]
-pub(super) struct Room {
+pub(super) struct SpillSettings {
     /// The approximate memory, in bytes.
     pub(super) memory: usize,
     /// The folder for temporary files.
     pub(super) folder: PathBuf,
 }
 
-impl Room {
-    pub(super) fn new(memory: usize, folder: &Path) -> Room {
-        Room { memory, folder: folder.to_owned() }
+impl SpillSettings {
+    pub(super) fn new(memory: usize, folder: &Path) -> SpillSettings {
+        SpillSettings { memory, folder: folder.to_owned() }
     }
 }
 
 /// Adds up the counts of keys.
 #[derive(Debug)]
-pub(super) struct Totals {
-    room: Room,
-    held: HashMap<String, Counts>,
+pub(super) struct TermTotals {
+    room: SpillSettings,
+    held: HashMap<String, TermCounts>,
     bytes: usize,
     aside: Option<SortedRuns>,
 }
 
-impl Totals {
-    pub(super) fn new(room: &Room) -> Totals {
-        Totals { room: room.clone(), held: HashMap::new(), bytes: 0, aside: None }
+impl TermTotals {
+    pub(super) fn new(room: &SpillSettings) -> TermTotals {
+        TermTotals { room: room.clone(), held: HashMap::new(), bytes: 0, aside: None }
     }
 
-    pub(super) fn add(&mut self, key: &str, counts: Counts) -> io::Result<()> {
+    pub(super) fn add(&mut self, key: &str, counts: TermCounts) -> io::Result<()> {
         if let Some(held) = self.held.get_mut(key) {
             held.add(counts);
             return Ok(());
         }
         self.held.insert(key.to_owned(), counts);
-        self.bytes += key.len() + BESIDE;
-        if self.bytes > self.room.memory { self.put_aside() } else { Ok(()) }
+        self.bytes += key.len() + ENTRY_OVERHEAD_BYTES;
+        if self.bytes > self.room.memory { self.spill() } else { Ok(()) }
     }
 
-    fn put_aside(&mut self) -> io::Result<()> {
+    fn spill(&mut self) -> io::Result<()> {
         let held = std::mem::take(&mut self.held).into_iter().map(|(key, counts)| (key.into_bytes(), counts)).collect();
         self.bytes = 0;
         let aside = match &mut self.aside {
@@ -60,14 +60,14 @@ impl Totals {
     }
 
     /// Calls `take` once with each key, in any order.
-    pub(super) fn each(mut self, mut take: impl FnMut(Entry) -> io::Result<()>) -> io::Result<()> {
+    pub(super) fn for_each(mut self, mut take: impl FnMut(TermEntry) -> io::Result<()>) -> io::Result<()> {
         if self.aside.is_some() {
-            self.put_aside()?;
+            self.spill()?;
         }
         let Some(aside) = self.aside else {
             return self.held.into_iter().try_for_each(|(key, counts)| take((key.into_bytes(), counts)));
         };
-        let mut last: Option<Entry> = None;
+        let mut last: Option<TermEntry> = None;
         aside.merge(self.room.memory, |(key, counts)| {
             match &mut last {
                 Some((same, total)) if *same == key => total.add(counts),
@@ -86,32 +86,32 @@ impl Totals {
 /// Sorts keys by hits, descending; keys with equal hits by their bytes.
 #[derive(Debug)]
 pub(super) struct Ranking {
-    room: Room,
+    room: SpillSettings,
     /// The keys, each after its rank.
-    held: Vec<Entry>,
+    held: Vec<TermEntry>,
     bytes: usize,
     aside: Option<SortedRuns>,
 }
 
 /// The bytes before a key that hold its rank. Such keys sort by hits, descending, and then by the key.
-const RANK: usize = 8;
+const RANK_BYTES: usize = 8;
 
 impl Ranking {
-    pub(super) fn new(room: &Room) -> Ranking {
+    pub(super) fn new(room: &SpillSettings) -> Ranking {
         Ranking { room: room.clone(), held: Vec::new(), bytes: 0, aside: None }
     }
 
-    pub(super) fn add(&mut self, (key, counts): Entry) -> io::Result<()> {
-        let mut ranked = Vec::with_capacity(RANK + key.len());
+    pub(super) fn add(&mut self, (key, counts): TermEntry) -> io::Result<()> {
+        let mut ranked = Vec::with_capacity(RANK_BYTES + key.len());
         ranked.extend_from_slice(&(!counts.hits).to_be_bytes());
         ranked.extend_from_slice(&key);
-        self.bytes += ranked.len() + BESIDE;
+        self.bytes += ranked.len() + ENTRY_OVERHEAD_BYTES;
         self.held.push((ranked, counts));
         // Ranked keys are 8 bytes longer than plain ones, so twice the memory is allowed here.
-        if self.bytes <= self.room.memory.saturating_mul(2) { Ok(()) } else { self.put_aside() }
+        if self.bytes <= self.room.memory.saturating_mul(2) { Ok(()) } else { self.spill() }
     }
 
-    fn put_aside(&mut self) -> io::Result<()> {
+    fn spill(&mut self) -> io::Result<()> {
         self.bytes = 0;
         let held = std::mem::take(&mut self.held);
         let aside = match &mut self.aside {
@@ -122,13 +122,13 @@ impl Ranking {
     }
 
     /// Returns `limit` keys from `offset` on, and whether they are the last.
-    pub(super) fn page(mut self, offset: u64, limit: usize) -> io::Result<(Vec<Entry>, bool)> {
+    pub(super) fn page(mut self, offset: u64, limit: usize) -> io::Result<(Vec<TermEntry>, bool)> {
         if self.aside.is_some() {
-            self.put_aside()?;
+            self.spill()?;
         }
         let Some(aside) = self.aside else {
             let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-            return Ok(select(self.held, offset, limit));
+            return Ok(select_page(self.held, offset, limit));
         };
         let (mut at, mut page, mut is_last) = (0, Vec::new(), true);
         aside.merge(self.room.memory, |entry| {
@@ -144,12 +144,12 @@ impl Ranking {
     }
 }
 
-fn without_rank((mut key, counts): Entry) -> Entry {
-    key.drain(..RANK.min(key.len()));
+fn without_rank((mut key, counts): TermEntry) -> TermEntry {
+    key.drain(..RANK_BYTES.min(key.len()));
     (key, counts)
 }
 
-fn select(mut entries: Vec<Entry>, offset: usize, limit: usize) -> (Vec<Entry>, bool) {
+fn select_page(mut entries: Vec<TermEntry>, offset: usize, limit: usize) -> (Vec<TermEntry>, bool) {
     if offset >= entries.len() {
         return (Vec::new(), true);
     }
@@ -175,16 +175,17 @@ mod tests {
     fn totals_and_ranks_are_the_same_in_little_memory_and_in_much() {
         let folder = tempfile::tempdir().unwrap();
         let walk = |memory: usize| {
-            let room = Room::new(memory, folder.path());
-            let mut totals = Totals::new(&room);
+            let room = SpillSettings::new(memory, folder.path());
+            let mut totals = TermTotals::new(&room);
             for n in 0..20_000_u64 {
                 let key = format!("{:x}{}", n * n % 3001, "ä".repeat((n % 3) as usize));
-                let counts = Counts { hits: 1, clicks: n % 2, last: (n % 700).cast_signed(), has_page: n % 5 == 0 };
+                let counts =
+                    TermCounts { hits: 1, clicks: n % 2, last_searched: (n % 700).cast_signed(), has_page: n % 5 == 0 };
                 totals.add(&key, counts).unwrap();
                 assert!(totals.bytes <= memory, "{}", totals.bytes);
             }
             let mut ranking = Ranking::new(&room);
-            totals.each(|entry| ranking.add(entry)).unwrap();
+            totals.for_each(|entry| ranking.add(entry)).unwrap();
             assert!(ranking.bytes <= 2 * memory);
             ranking
         };

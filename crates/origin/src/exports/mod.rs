@@ -4,7 +4,7 @@
 //! returned, and so outlives the process. The next process runs a job that was queued, and marks a job that was running
 //! as failed, with a message that says so. The bundle is complete and on disk before the job is completed.
 
-mod live;
+mod progress;
 mod retention;
 mod rows;
 mod subset;
@@ -19,23 +19,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use docwharf_base::chain::Chain;
-use docwharf_base::directory::{Directory, Entry, EntryKind};
-use docwharf_base::{durable, regular};
+use docwharf_base::directory::{Directory, DirectoryEntry, EntryKind};
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::digest::{Digest, hex};
 use docwharf_base::model::units::{count_noun, show_unix};
+use docwharf_base::{durable, regular_file};
 use docwharf_site::seal::SealOptions;
 
-use super::db::{Database, DatabaseError};
-use super::leftover::set_aside;
-use super::limits::Resource;
-use super::settings::Project;
-use super::shares::{NoShare, Share, Shares};
+use super::api_types::Job as Shown;
+use super::database::{Database, DatabaseError};
+use super::limits::SharedResource;
+use super::settings::OriginProject;
+use super::shares::{LimitReached, ResourcePools, ResourceShare};
 use super::source::JobContext;
-use super::types::Job as Shown;
-use super::{OriginError, millis, random};
+use super::stale_work::remove_work_folder;
+use super::{OriginError, random_bytes, unix_millis};
 
-use live::JobProgress;
+use progress::JobProgress;
 pub(super) use retention::BundleRetention;
 use rows::{ExportRequest, JobRow};
 
@@ -70,7 +70,7 @@ impl BundleFile {
 #[derive(Debug)]
 pub(super) enum StartJobError {
     /// Too many jobs are waiting: of the organization, or of all.
-    Full(NoShare),
+    Full(LimitReached),
     /// The system provides no random bytes for an id.
     NoId(io::Error),
     /// The job cannot be written to the database.
@@ -99,9 +99,9 @@ struct JobQueueState {
 #[derive(Debug)]
 pub(super) struct ExportJobs {
     db: Arc<Database>,
-    shares: Arc<Shares>,
+    shares: Arc<ResourcePools>,
     /// Projects by id, each with its organization.
-    projects: BTreeMap<String, (String, Project)>,
+    projects: BTreeMap<String, (String, OriginProject)>,
     effort: SealOptions,
     keep: BundleRetention,
     /// Folder of finished bundles; they are made in `work`.
@@ -127,22 +127,22 @@ impl ExportJobs {
     /// Continues with the jobs in the database. `state` is the folder of the origin's state.
     pub(super) fn open(
         db: Arc<Database>,
-        shares: Arc<Shares>,
-        projects: BTreeMap<String, (String, Project)>,
+        shares: Arc<ResourcePools>,
+        projects: BTreeMap<String, (String, OriginProject)>,
         effort: SealOptions,
         keep: BundleRetention,
         state: &Path,
     ) -> Result<ExportJobs, OriginError> {
         let (bundles, work) = (state.join("bundles"), state.join(WORK));
         let system = |doing| move |source| OriginError::System { doing, source };
-        set_aside(&Directory::open(state).map_err(system("open the state"))?, WORK);
+        remove_work_folder(&Directory::open(state).map_err(system("open the state"))?, WORK);
         // Builds that run as another user traverse `work`; `bundles` is for this process's user only.
         for (folder, mode) in [(&bundles, 0o700), (&work, 0o711)] {
             let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
             made.map_err(system("make a folder for bundles"))?;
         }
-        let now = millis(SystemTime::now());
-        let abandoned = db.write(move |transaction| rows::abandon(transaction, ABANDONED, now))?;
+        let now = unix_millis(SystemTime::now());
+        let abandoned = db.run_writer(move |transaction| rows::abandon(transaction, ABANDONED, now))?;
         if abandoned > 0 {
             let jobs = count_noun(abandoned as u64, "job");
             tracing::warn!("the origin was stopped with {jobs} under way, which failed");
@@ -166,7 +166,7 @@ impl ExportJobs {
     }
 
     /// Returns the shares that organizations hold of limited resources.
-    pub(super) fn shares(&self) -> &Arc<Shares> {
+    pub(super) fn shares(&self) -> &Arc<ResourcePools> {
         &self.shares
     }
 
@@ -182,12 +182,12 @@ impl ExportJobs {
     /// Queues a job.
     pub(super) fn start(
         &self,
-        project: &Project,
+        project: &OriginProject,
         organization: &str,
         version: Option<String>,
         paths: Option<Vec<String>>,
     ) -> Result<Shown, StartJobError> {
-        let id = format!("se_{}", hex(&random::<8>().map_err(StartJobError::NoId)?));
+        let id = format!("se_{}", hex(&random_bytes::<8>().map_err(StartJobError::NoId)?));
         let asked = ExportRequest {
             organization: organization.to_owned(),
             project: project.id.clone(),
@@ -195,9 +195,9 @@ impl ExportJobs {
             version,
             paths,
         };
-        let now = millis(SystemTime::now());
-        let pool = Arc::clone(self.shares.pool(Resource::WaitingJobs));
-        let job = self.db.write(move |transaction| {
+        let now = unix_millis(SystemTime::now());
+        let pool = Arc::clone(self.shares.pool(SharedResource::WaitingJobs));
+        let job = self.db.run_writer(move |transaction| {
             let (own, all) = rows::waiting(transaction, &asked.organization)?;
             if let Err(why) = pool.check(own, all, 1) {
                 return Ok(Err(why));
@@ -225,7 +225,7 @@ impl ExportJobs {
             let now = (running.live.progress(), running.live.pages());
             let now = (now.0.max(running.told.0), now.1.max(running.told.1));
             if now != running.told {
-                (running.told, running.since) = (now, millis(SystemTime::now()));
+                (running.told, running.since) = (now, unix_millis(SystemTime::now()));
             }
             ((job.progress, job.pages), job.updated) = (running.told, running.since.max(job.updated));
         }
@@ -250,7 +250,7 @@ impl ExportJobs {
         };
         let Some(made) = job.made else { return Ok(BundleLookup::NotReady(job.status)) };
         let path = self.bundles.join(rows::file_name(&job.id, &made.kind));
-        Ok(match regular::open(&path) {
+        Ok(match regular_file::open(&path) {
             Ok(file) => BundleLookup::Found(BundleFile {
                 file: Arc::new(file),
                 kind: made.kind,
@@ -290,7 +290,7 @@ impl ExportJobs {
     }
 
     /// Waits for the next job, and a share of the workers for its organization; `None` once the queue is closed.
-    fn next(&self) -> Option<(JobRow, Share)> {
+    fn next(&self) -> Option<(JobRow, ResourceShare)> {
         loop {
             let mut queue = self.queue();
             while !queue.is_fresh && !queue.is_closed {
@@ -301,13 +301,13 @@ impl ExportJobs {
             }
             queue.is_fresh = false;
             drop(queue);
-            let now = millis(SystemTime::now());
+            let now = unix_millis(SystemTime::now());
             if self.is_stopping.load(Ordering::Relaxed) {
                 return None;
             }
-            let places = Arc::clone(self.shares.pool(Resource::Workers));
+            let places = Arc::clone(self.shares.pool(SharedResource::Workers));
             let turn = move |organization: &str| places.take_turn(organization);
-            match self.db.write(move |transaction| rows::take(transaction, now, turn)) {
+            match self.db.run_writer(move |transaction| rows::take(transaction, now, turn)) {
                 Ok(Some(job)) => {
                     // Other workers may find more jobs.
                     self.queue().is_fresh = true;
@@ -316,7 +316,7 @@ impl ExportJobs {
                 }
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::error!("cannot take the next job: {}", Chain(&error));
+                    tracing::error!("cannot take the next job: {}", ErrorChain(&error));
                     std::thread::sleep(std::time::Duration::from_secs(1));
                     self.queue().is_fresh = true;
                 }
@@ -325,7 +325,7 @@ impl ExportJobs {
     }
 
     /// Releases a share of the workers and wakes a worker, because a job of another organization may wait for it.
-    fn give_back(&self, place: Share) {
+    fn give_back(&self, place: ResourceShare) {
         drop(place);
         self.queue().is_fresh = true;
         self.wake.notify_one();
@@ -335,7 +335,7 @@ impl ExportJobs {
     fn running(&self, id: &str, live: Arc<JobProgress>, watch: &Arc<JobContext>) {
         let mut all = self.live();
         let told = all.get(id).map_or((0, 0), |running| running.told);
-        let since = millis(SystemTime::now());
+        let since = unix_millis(SystemTime::now());
         all.insert(id.to_owned(), RunningJob { live, told, since, watch: Arc::clone(watch) });
     }
 
@@ -349,7 +349,7 @@ impl ExportJobs {
         let gone = loop {
             match self.write_end(id, organization, made.clone(), reached) {
                 Ok(gone) => break gone,
-                Err(error) => tracing::error!("cannot write down how job {id} ended: {}", Chain(&error)),
+                Err(error) => tracing::error!("cannot write down how job {id} ended: {}", ErrorChain(&error)),
             }
             let queue = self.queue();
             let wait = |queue: &mut JobQueueState| !queue.is_closed;
@@ -372,9 +372,9 @@ impl ExportJobs {
         reached: (u64, u64),
     ) -> Result<Vec<String>, DatabaseError> {
         let (keep, now, job, organization) =
-            (self.keep, millis(SystemTime::now()), id.to_owned(), organization.to_owned());
-        let pool = Arc::clone(self.shares.pool(Resource::BundleBytes));
-        let (mut gone, full) = self.db.write(move |transaction| {
+            (self.keep, unix_millis(SystemTime::now()), id.to_owned(), organization.to_owned());
+        let pool = Arc::clone(self.shares.pool(SharedResource::BundleBytes));
+        let (mut gone, full) = self.db.run_writer(move |transaction| {
             let why = match made {
                 Err(why) => why,
                 Ok((made, pages)) => {
@@ -398,7 +398,7 @@ impl ExportJobs {
         if let Some((job, why)) = full {
             let why = self.full(why);
             tracing::error!("job {job}: failed: {why}");
-            gone.extend(self.db.write(move |transaction| {
+            gone.extend(self.db.run_writer(move |transaction| {
                 rows::fail(transaction, &job, &why, reached, now)?;
                 keep.forget(transaction, now)
             })?);
@@ -408,10 +408,10 @@ impl ExportJobs {
 
     /// Deletes jobs and bundles beyond the limits of what is kept.
     pub(super) fn forget(&self) {
-        let (keep, now) = (self.keep, millis(SystemTime::now()));
-        match self.db.write(move |transaction| keep.forget(transaction, now)) {
+        let (keep, now) = (self.keep, unix_millis(SystemTime::now()));
+        match self.db.run_writer(move |transaction| keep.forget(transaction, now)) {
             Ok(gone) => self.remove(gone),
-            Err(error) => tracing::error!("cannot forget old jobs: {}", Chain(&error)),
+            Err(error) => tracing::error!("cannot forget old jobs: {}", ErrorChain(&error)),
         }
     }
 
@@ -429,13 +429,13 @@ impl ExportJobs {
         if self.keep.young.is_zero() {
             return Ok(());
         }
-        let (id, until) = (id.to_owned(), millis(until));
-        self.db.write(move |transaction| rows::promise(transaction, &id, until))
+        let (id, until) = (id.to_owned(), unix_millis(until));
+        self.db.run_writer(move |transaction| rows::promise(transaction, &id, until))
     }
 
     /// Moves the file at `path` into place as the bundle of a job, durably.
     fn place(&self, path: &Path, id: &str, kind: &str) -> io::Result<()> {
-        regular::open(path)?.sync_all()?;
+        regular_file::open(path)?.sync_all()?;
         std::fs::rename(path, self.bundles.join(rows::file_name(id, kind)))?;
         durable::sync_dir(&self.bundles)
     }
@@ -463,7 +463,7 @@ impl ExportJobs {
 fn remove_unnamed(bundles: &Path, known: &BTreeSet<String>) -> io::Result<()> {
     let bundles = Directory::open(bundles)?;
     for entry in bundles.entries()? {
-        let Entry { name, kind } = entry?;
+        let DirectoryEntry { name, kind } = entry?;
         let shown = bundles.path().join(&name);
         let name = name.to_string_lossy();
         if kind != EntryKind::File || !rows::is_file_name(&name) {

@@ -268,9 +268,9 @@ pub(super) fn forget(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::Database;
-    use crate::limits::{OriginLimits, Resource};
-    use crate::shares::Shares;
+    use crate::database::Database;
+    use crate::limits::{OriginLimits, SharedResource};
+    use crate::shares::ResourcePools;
 
     fn database() -> (tempfile::TempDir, Database) {
         let dir = tempfile::tempdir().unwrap();
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn somebodys_one_job_waits_for_one_of_anothers_many_at_most() {
         let (_dir, db) = database();
-        let order = db.write(|transaction| {
+        let order = db.run_writer(|transaction| {
             for (id, whose) in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("a4", "a"), ("b2", "b")] {
                 insert(transaction, id, &asked(whose, None), 0)?;
             }
@@ -308,12 +308,12 @@ mod tests {
     #[test]
     fn a_worker_that_is_left_for_others_passes_over_whoever_has_one() {
         let (_dir, db) = database();
-        let order = db.write(|transaction| {
+        let order = db.run_writer(|transaction| {
             for (id, whose) in [("a1", "a"), ("a2", "a"), ("b1", "b")] {
                 insert(transaction, id, &asked(whose, None), 0)?;
             }
-            let shares = Shares::new(OriginLimits::default(), 2);
-            let take = || take(transaction, 0, |whose| shares.pool(Resource::Workers).take_turn(whose));
+            let shares = ResourcePools::new(OriginLimits::default(), 2);
+            let take = || take(transaction, 0, |whose| shares.pool(SharedResource::Workers).take_turn(whose));
             let first = take()?.map(|(job, turn)| (job.id, turn));
             let second = take()?.map(|(job, turn)| (job.id, turn));
             let third = take()?.map(|(job, _)| job.id);
@@ -332,7 +332,7 @@ mod tests {
         let (_dir, db) = database();
         let made = |bytes| CompletedBundle { kind: "tar.gz".to_owned(), digest: Digest::of(b"x"), bytes };
         let all = BundleByteLimits { organization: u64::MAX, total: u64::MAX };
-        let files = db.write(move |transaction| {
+        let files = db.run_writer(move |transaction| {
             insert(transaction, "whole", &asked("a", None), 0)?;
             complete(transaction, "whole", &made(10), 1, 100)?;
             for (id, updated) in [("part1", 100), ("linked", 100), ("part2", 100), ("part3", 100), ("young", 900)] {
@@ -353,9 +353,9 @@ mod tests {
         let stay = db.read(|connection| bundle_bytes(connection, "a", Some((500, 1000)))).unwrap();
         assert_eq!((bytes, stay), ((40, 40), (20, 20)), "the young one and the linked one stay in any case");
         let two = |transaction: &Transaction<'_>| bundle_bytes(transaction, "b", None);
-        assert_eq!(db.write(two).unwrap(), (0, 40));
+        assert_eq!(db.run_writer(two).unwrap(), (0, 40));
         let most = BundleByteLimits { organization: 15, total: u64::MAX };
-        let kept = db.write(move |transaction| {
+        let kept = db.run_writer(move |transaction| {
             transaction.execute_batch("SAVEPOINT x")?;
             let gone = forget(transaction, 9, most, 500, 1000)?;
             transaction.execute_batch("ROLLBACK TO x; RELEASE x")?;
@@ -363,7 +363,7 @@ mod tests {
         });
         assert_eq!(kept.unwrap(), ["part3.tar.gz"], "beyond so many bytes of one organization");
         let most = BundleByteLimits { organization: u64::MAX, total: 15 };
-        let files = db.write(move |transaction| forget(transaction, 9, most, 500, 1000));
+        let files = db.run_writer(move |transaction| forget(transaction, 9, most, 500, 1000));
         assert_eq!(files.unwrap(), ["part3.tar.gz"], "beyond so many bytes the oldest that may go");
     }
 }

@@ -11,11 +11,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use docwharf_base::directory::Directory;
-use docwharf_site::bundle::BundleReadError;
-use docwharf_site::bundle::site_layout::SiteLayout;
-use docwharf_site::bundle::folder::{FolderReader, FolderFile};
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::is_page;
+use docwharf_site::bundle::BundleReadError;
+use docwharf_site::bundle::folder::{FolderFile, FolderReader};
+use docwharf_site::bundle::site_layout::SiteLayout;
 
 /// Reason why a part of a site cannot be copied.
 #[derive(Debug, thiserror::Error)]
@@ -77,9 +77,11 @@ fn copy_file(folder: &FolderReader, item: &FolderFile, to: &Directory) -> Result
     }
     let name = path.file_name().unwrap_or_default();
     let mut file = parent.create_file(name, 0o666).map_err(copy_error(&shown))?;
-    folder.read_file(item, &mut |piece| file.write_all(piece).map_err(BundleReadError::Sink)).map_err(|error| match error {
-        BundleReadError::Sink(source) => copy_error(&shown)(source),
-        other => other.into(),
+    folder.read_file(item, &mut |piece| file.write_all(piece).map_err(BundleReadError::Sink)).map_err(|error| {
+        match error {
+            BundleReadError::Sink(source) => copy_error(&shown)(source),
+            other => other.into(),
+        }
     })?;
     Ok(())
 }

@@ -13,24 +13,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use docwharf_base::chain::Chain;
-use docwharf_base::priority;
-use docwharf_base::regular;
-use docwharf_site::bundle::BundleReadError;
-use docwharf_base::model::units::{count_noun, show_size};
-use crate::settings::Project;
+use crate::settings::OriginProject;
+use crate::site_survey::SiteSurvey;
 use crate::source::crawl::{CrawlError, crawl};
 use crate::source::git::{self, GitError};
-use crate::source::{ProjectSource, JobContext};
-use crate::survey::Survey;
+use crate::source::{JobContext, ProjectSource};
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::units::{count_noun, show_size};
+use docwharf_base::regular_file;
+use docwharf_base::thread_priority;
+use docwharf_site::bundle::BundleReadError;
+use docwharf_site::mapping::return_freed_memory;
 use docwharf_site::seal::pack::{PackError, PackProgress, pack_with_progress};
 use docwharf_site::seal::unpack::{UnpackError, unpack};
-use docwharf_site::seal::{SealProgress, VerifiedBundle, SealError, verify};
-use docwharf_site::mapping::return_freed_memory;
+use docwharf_site::seal::{SealError, SealProgress, VerifiedBundle, verify};
 
 use super::ExportJobs;
-use super::live::JobProgress;
-use super::rows::{JobRow, CompletedBundle};
+use super::progress::JobProgress;
+use super::rows::{CompletedBundle, JobRow};
 use super::subset::{self, SubsetError};
 
 /// Maximum number of attempts to pack a site that changes meanwhile; then the job fails.
@@ -88,7 +88,7 @@ impl Drop for JobFolder<'_> {
 
 impl ExportJobs {
     /// Runs jobs until the queue is closed.
-    pub(in crate) fn work(&self) {
+    pub(crate) fn work(&self) {
         while let Some((job, place)) = self.next() {
             let (id, domain) = (&job.id, &job.asked.domain);
             tracing::info!("job {id}: making {domain}");
@@ -128,10 +128,15 @@ impl ExportJobs {
             let bench = JobFolder(&bench);
             self.make_from(job, bench.0, watch)
         });
-        made.map_err(|error| Chain(&error).to_string())
+        made.map_err(|error| ErrorChain(&error).to_string())
     }
 
-    fn make_from(&self, job: &JobRow, bench: &Path, watch: &Arc<JobContext>) -> Result<(CompletedBundle, u64), ExportError> {
+    fn make_from(
+        &self,
+        job: &JobRow,
+        bench: &Path,
+        watch: &Arc<JobContext>,
+    ) -> Result<(CompletedBundle, u64), ExportError> {
         let project = self.project_of(job)?;
         if let Some(why) = self.no_room(&job.asked.organization, 0) {
             return Err(ExportError::NoRoom(why));
@@ -162,7 +167,7 @@ impl ExportJobs {
 
     /// Returns the project of a job. A job may have waited while the configuration was changed: the domain may belong
     /// to another organization by now, and exports may be disabled.
-    fn project_of(&self, job: &JobRow) -> Result<&Project, ExportError> {
+    fn project_of(&self, job: &JobRow) -> Result<&OriginProject, ExportError> {
         let asked = &job.asked;
         let found = self.projects.get(&asked.project);
         let found = found.filter(|(organization, project)| {
@@ -177,8 +182,14 @@ impl ExportJobs {
 
     /// Makes the bundle of a folder or an archive. Tries again if the source has changed meanwhile, whatever the error:
     /// a file that is being replaced can be missing, short or half an archive.
-    fn make_of(&self, job: &JobRow, path: &Path, bench: &Path, watch: &Arc<JobContext>) -> Result<(CompletedBundle, u64), ExportError> {
-        let look = || Survey::of(path, &self.effort.limits);
+    fn make_of(
+        &self,
+        job: &JobRow,
+        path: &Path,
+        bench: &Path,
+        watch: &Arc<JobContext>,
+    ) -> Result<(CompletedBundle, u64), ExportError> {
+        let look = || SiteSurvey::read(path, &self.effort.limits);
         for _ in 0..TRIES {
             let before = look();
             let digest = before.as_ref().ok().map(|survey| survey.digest);
@@ -202,7 +213,13 @@ impl ExportJobs {
         Err(ExportError::Changing(path.to_owned()))
     }
 
-    fn try_once(&self, job: &JobRow, path: &Path, bench: &Path, watch: &Arc<JobContext>) -> Result<(CompletedBundle, u64), ExportError> {
+    fn try_once(
+        &self,
+        job: &JobRow,
+        path: &Path,
+        bench: &Path,
+        watch: &Arc<JobContext>,
+    ) -> Result<(CompletedBundle, u64), ExportError> {
         let metadata = std::fs::metadata(path).map_err(io_error("look at", path))?;
         let paths = job.asked.paths.as_deref();
         if metadata.is_dir() {
@@ -235,12 +252,13 @@ impl ExportJobs {
         watch: &Arc<JobContext>,
         is_made: bool,
     ) -> Result<(CompletedBundle, u64), ExportError> {
-        let survey = Survey::of(folder, &self.effort.limits)?;
+        let survey = SiteSurvey::read(folder, &self.effort.limits)?;
         if let Some(why) = self.no_room(&job.asked.organization, survey.bytes) {
             return Err(ExportError::NoRoom(why));
         }
         let pages = survey.pages.iter().map(|page| page.position).collect();
-        let live = Arc::new(JobProgress::Folder { pages, bytes: survey.bytes, passes: PackProgress::default(), is_made });
+        let live =
+            Arc::new(JobProgress::Folder { pages, bytes: survey.bytes, passes: PackProgress::default(), is_made });
         self.running(&job.id, Arc::clone(&live), watch);
         let unwatched = PackProgress::default();
         let passes = if let JobProgress::Folder { passes, .. } = &*live { passes } else { &unwatched };
@@ -260,7 +278,8 @@ impl ExportJobs {
         if let Some(why) = self.no_room(&job.asked.organization, bytes) {
             return Err(ExportError::NoRoom(why));
         }
-        let live = Arc::new(JobProgress::Archive { bytes, copied: AtomicU64::new(0), proving: SealProgress::default() });
+        let live =
+            Arc::new(JobProgress::Archive { bytes, copied: AtomicU64::new(0), proving: SealProgress::default() });
         self.running(&job.id, Arc::clone(&live), watch);
         let unwatched = (AtomicU64::new(0), SealProgress::default());
         let (copied, meter) = match &*live {
@@ -278,7 +297,7 @@ impl ExportJobs {
     }
 
     fn copy_bytes(&self, archive: &Path, to: &Path, copied: &AtomicU64) -> Result<(), ExportError> {
-        let mut from = regular::open(archive).map_err(io_error("read", archive))?;
+        let mut from = regular_file::open(archive).map_err(io_error("read", archive))?;
         let mut file = File::create(to).map_err(io_error("write", to))?;
         let mut piece = vec![0; PIECE];
         loop {
@@ -295,7 +314,13 @@ impl ExportJobs {
         }
     }
 
-    fn placed(&self, job: &JobRow, from: &Path, made: &Path, proven: &VerifiedBundle) -> Result<(CompletedBundle, u64), ExportError> {
+    fn placed(
+        &self,
+        job: &JobRow,
+        from: &Path,
+        made: &Path,
+        proven: &VerifiedBundle,
+    ) -> Result<(CompletedBundle, u64), ExportError> {
         let (digest, bytes) = proven.archive.ok_or_else(|| ExportError::Changing(from.to_owned()))?;
         let kind = proven.kind.name().to_owned();
         self.place(made, &job.id, &kind).map_err(io_error("put into place", made))?;
@@ -305,9 +330,11 @@ impl ExportJobs {
 
 /// Runs work whose cost users decide on a thread of the lowest priority, because this thread could not raise its own
 /// priority again.
-fn run_at_low_priority<T: Send, E: Into<ExportError> + Send>(work: impl FnOnce() -> Result<T, E> + Send) -> Result<T, ExportError> {
+fn run_at_low_priority<T: Send, E: Into<ExportError> + Send>(
+    work: impl FnOnce() -> Result<T, E> + Send,
+) -> Result<T, ExportError> {
     let lowered = || {
-        priority::lower();
+        thread_priority::lower();
         work()
     };
     let done = std::thread::scope(|scope| {

@@ -5,22 +5,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use docwharf_base::chain::Chain;
 use docwharf_base::directory::Directory;
-use docwharf_base::priority;
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::count_noun;
-use docwharf_site::seal::{self, SealOptions, SealProgress, SealError, ImageSpace};
+use docwharf_base::thread_priority;
 use docwharf_serve::Site;
 use docwharf_site::diff::count_pages;
 use docwharf_site::mapping::return_freed_memory;
+use docwharf_site::seal::{self, ImageSpace, SealError, SealOptions, SealProgress};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::super::source::JobContext;
 use super::super::source::git::{self, GitError};
 use super::deployment::{Author, Commit, told};
-use super::rows::{self, DeploymentEnd, PreviewChange, DeploymentOutcome, STOPPED, QueuedDeployment};
+use super::rows::{self, DeploymentEnd, DeploymentOutcome, PreviewChange, QueuedDeployment, STOPPED};
 use super::store::PreviewStoreError;
-use super::{PreviewState, PreviewProject, links, milliseconds};
+use super::{PreviewProject, PreviewState, links, milliseconds};
 
 /// Pause before the end of a deployment that could not be written is written again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -53,15 +53,15 @@ impl PreviewState {
     /// Builds waiting deployments until the queue is closed. Users decide what a branch costs, so the thread runs at
     /// the lowest priority.
     pub(super) fn work(&self) {
-        priority::lower();
+        thread_priority::lower();
         while let Some((job, watch)) = self.queue.next() {
             tracing::info!("preview {}: building {} of {}", job.slug, job.branch, job.project);
-            if let Err(error) = self.db.write({
+            if let Err(error) = self.db.run_writer({
                 let id = job.id.clone();
                 move |transaction| rows::begin(transaction, &id)
             }) {
                 // It is built all the same; if the process ends meanwhile, it is built again.
-                tracing::warn!("{}", Chain(&error));
+                tracing::warn!("{}", ErrorChain(&error));
             }
             // Removing branches that are gone first frees disk space and slugs.
             self.sweep_project(&job.project);
@@ -84,7 +84,7 @@ impl PreviewState {
                     PreviewBuildError::Git(GitError::NoBranch { .. }) => DeploymentOutcome::NoBranch,
                     _ => DeploymentOutcome::Failed,
                 };
-                let summary = if self.queue.is_closed() { STOPPED.to_owned() } else { Chain(&error).to_string() };
+                let summary = if self.queue.is_closed() { STOPPED.to_owned() } else { ErrorChain(&error).to_string() };
                 (if self.queue.is_closed() { DeploymentOutcome::Failed } else { outcome }, summary, None)
             }
             Err(_) => {
@@ -125,9 +125,9 @@ impl PreviewState {
     fn write_end(&self, job: &QueuedDeployment, end: &DeploymentEnd) -> Option<PreviewChange> {
         loop {
             let (of, what) = (job.clone(), end.clone());
-            match self.db.write(move |transaction| rows::end(transaction, &of, &what, milliseconds())) {
+            match self.db.run_writer(move |transaction| rows::end(transaction, &of, &what, milliseconds())) {
                 Ok(ended) => return Some(ended),
-                Err(error) => tracing::error!("{}; it is tried again", Chain(&error)),
+                Err(error) => tracing::error!("{}; it is tried again", ErrorChain(&error)),
             }
             if self.queue.sleep(AGAIN) {
                 return None;
@@ -135,8 +135,14 @@ impl PreviewState {
         }
     }
 
-    fn make(&self, job: &QueuedDeployment, watch: &JobContext, origin: &mut DeployedCommit) -> Result<BuiltPreview, PreviewBuildError> {
-        let project = self.projects.get(&job.project).ok_or_else(|| PreviewBuildError::NoProject(job.project.clone()))?;
+    fn make(
+        &self,
+        job: &QueuedDeployment,
+        watch: &JobContext,
+        origin: &mut DeployedCommit,
+    ) -> Result<BuiltPreview, PreviewBuildError> {
+        let project =
+            self.projects.get(&job.project).ok_or_else(|| PreviewBuildError::NoProject(job.project.clone()))?;
         let bench = self.store.create_workspace(&job.id)?;
         let made = git::build_site(&project.git, &job.branch, &bench.source(), watch)?;
         *origin = Some(told(made.commit));
@@ -151,7 +157,13 @@ impl PreviewState {
 
     /// Verifies and seals the site like any folder: links that lead out of it are left out, forbidden content is
     /// refused.
-    fn seal(&self, job: &QueuedDeployment, site: &Path, to: &Path, watch: &JobContext) -> Result<seal::SealedBundle, PreviewBuildError> {
+    fn seal(
+        &self,
+        job: &QueuedDeployment,
+        site: &Path,
+        to: &Path,
+        watch: &JobContext,
+    ) -> Result<seal::SealedBundle, PreviewBuildError> {
         let effort = SealOptions { durable: true, may_move: false, ..self.effort };
         let write = |source| SealError::Write { path: to.to_owned(), source };
         let space = ImageSpace::Dir(Directory::open_unlinked(to).map_err(write)?);
@@ -167,7 +179,12 @@ impl PreviewState {
     }
 
     /// Checks the links of a version and returns its summary, such as `42 pages; no broken links`.
-    fn judge(&self, project: &PreviewProject, version: &SealedVersion, watch: &JobContext) -> Result<String, PreviewBuildError> {
+    fn judge(
+        &self,
+        project: &PreviewProject,
+        version: &SealedVersion,
+        watch: &JobContext,
+    ) -> Result<String, PreviewBuildError> {
         if let Some(doubts) = version.describe_rule_faults() {
             watch.log_line(format!("warning: {doubts}"));
         }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use docwharf_base::chain::OneLine;
+use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::count_noun;
-use docwharf_site::link_check::{BrokenLinkComparison, BrokenLinks, find_broken_links, compare_broken_links};
+use docwharf_site::link_check::{BrokenLinkComparison, BrokenLinks, compare_broken_links, find_broken_links};
 use docwharf_site::lookup::Addresses;
 use docwharf_site::rules::route::ComparisonBudget;
 use docwharf_site::sealed_version::SealedVersion;

@@ -23,15 +23,15 @@
 //! all previews there and everything else on that host are one origin, and share what scripts store. On a host of its
 //! own ([`Place::Host`]) every site works, and is isolated from the others.
 
-mod response;
 mod build;
 mod deployment;
 mod links;
 mod queue;
+mod response;
 mod rows;
-mod store;
 mod sites;
 mod slug;
+mod store;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -41,22 +41,22 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use docwharf_base::model::digest::hex;
-use docwharf_site::seal::SealOptions;
 use docwharf_serve::Site;
+use docwharf_site::seal::SealOptions;
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::db::{Database, DatabaseError};
-use super::limits::Resource;
-use super::random;
-use super::shares::Shares;
+use super::database::{Database, DatabaseError};
+use super::limits::SharedResource;
+use super::random_bytes;
+use super::shares::ResourcePools;
 use super::source::JobContext;
 use super::source::git::{self, Git};
-use queue::{EnqueueResult, DeploymentQueue};
+use queue::{DeploymentQueue, EnqueueResult};
 use rows::QueuedDeployment;
 use store::PreviewStore;
 
-pub use response::respond_to_preview;
 pub use deployment::{Author, Commit, Deployment, FilesChanged, Status, Trigger};
+pub use response::respond_to_preview;
 pub use store::PreviewStoreError;
 
 /// Time that a stop waits for builds to end.
@@ -109,7 +109,7 @@ pub struct PreviewServiceSettings {
     /// Limits of verifying and sealing.
     pub effort: SealOptions,
     /// Limits of organizations; their total number of preview builds is the number of build threads.
-    pub shares: Arc<Shares>,
+    pub shares: Arc<ResourcePools>,
     /// Interval at which repositories are asked for their branches.
     pub every: Duration,
     /// Where previews are served.
@@ -202,11 +202,20 @@ impl PreviewService {
     pub fn open(db: Arc<Database>, settings: PreviewServiceSettings) -> Result<Arc<PreviewService>, PreviewError> {
         let PreviewServiceSettings { folder, projects, effort, shares, every, place, production } = settings;
         let shelf = PreviewStore::open(folder)?;
-        let workers = shares.limits.total.count(Resource::PreviewBuilds);
+        let workers = shares.limits.total.count(SharedResource::PreviewBuilds);
         let (queue, shown) = (Arc::new(DeploymentQueue::new(shares)), RwLock::default());
-        let inner =
-            Arc::new(PreviewState { db, store: shelf, projects, effort, place, production, queue, sites: shown, asking: JobContext::default() });
-        let waiting = inner.db.write(|transaction| rows::resume(transaction, milliseconds()))?;
+        let inner = Arc::new(PreviewState {
+            db,
+            store: shelf,
+            projects,
+            effort,
+            place,
+            production,
+            queue,
+            sites: shown,
+            asking: JobContext::default(),
+        });
+        let waiting = inner.db.run_writer(|transaction| rows::resume(transaction, milliseconds()))?;
         inner.show_all()?;
         for job in &waiting {
             inner.place_for(&job.project, &job.slug);
@@ -247,7 +256,7 @@ impl PreviewService {
             return Err(DeployError::Branch("Git allows no branch of that name"));
         }
         let wanted = QueuedDeployment {
-            id: format!("dp_{}", hex(&random::<8>().map_err(DeployError::NoId)?)),
+            id: format!("dp_{}", hex(&random_bytes::<8>().map_err(DeployError::NoId)?)),
             organization: project.organization.clone(),
             project: project.id.clone(),
             branch: branch.to_owned(),
@@ -255,7 +264,7 @@ impl PreviewService {
         };
         let admitted = inner.queue.admit(wanted, |wanted| {
             let job = wanted.clone();
-            let slug = inner.db.write(move |transaction| rows::queue(transaction, &job, milliseconds()))?;
+            let slug = inner.db.run_writer(move |transaction| rows::queue(transaction, &job, milliseconds()))?;
             inner.place_for(&wanted.project, &slug);
             Ok(QueuedDeployment { slug, ..wanted })
         });

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::super::limits::Resource;
-use super::super::shares::{Share, Shares};
+use super::super::limits::SharedResource;
+use super::super::shares::{ResourcePools, ResourceShare};
 use super::super::source::JobContext;
 use super::rows::QueuedDeployment;
 
@@ -17,7 +17,7 @@ use super::rows::QueuedDeployment;
 struct RunningBuild {
     job: QueuedDeployment,
     watch: Arc<JobContext>,
-    _place: Share,
+    _place: ResourceShare,
 }
 
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ struct DeploymentQueueState {
 /// Queue of deployments, shared by requests and build threads.
 #[derive(Debug)]
 pub(super) struct DeploymentQueue {
-    shares: Arc<Shares>,
+    shares: Arc<ResourcePools>,
     table: Mutex<DeploymentQueueState>,
     /// Notified of each change of `table`.
     changed: Condvar,
@@ -76,7 +76,7 @@ impl DeploymentQueueState {
 }
 
 impl DeploymentQueue {
-    pub(super) fn new(shares: Arc<Shares>) -> DeploymentQueue {
+    pub(super) fn new(shares: Arc<ResourcePools>) -> DeploymentQueue {
         DeploymentQueue { shares, table: Mutex::default(), changed: Condvar::new() }
     }
 
@@ -86,7 +86,11 @@ impl DeploymentQueue {
     }
 
     /// Queues a deployment, after `write` has made it durable and completed it.
-    pub(super) fn admit<E>(&self, wanted: QueuedDeployment, write: impl FnOnce(QueuedDeployment) -> Result<QueuedDeployment, E>) -> EnqueueResult<E> {
+    pub(super) fn admit<E>(
+        &self,
+        wanted: QueuedDeployment,
+        write: impl FnOnce(QueuedDeployment) -> Result<QueuedDeployment, E>,
+    ) -> EnqueueResult<E> {
         // The lock is held during the write, so that the order here is the order on disk.
         let mut table = self.table();
         if table.is_closed {
@@ -99,9 +103,9 @@ impl DeploymentQueue {
         // An organization with a waiting deployment leaves the last place to those that have none.
         let all = table.waiting.len() + usize::from(own > 0);
         let limits = &self.shares.limits;
-        let bounds = [limits.organization, limits.total].map(|limits| limits.count(Resource::WaitingJobs));
+        let bounds = [limits.organization, limits.total].map(|limits| limits.count(SharedResource::WaitingJobs));
         if own >= bounds[0] || all >= bounds[1] {
-            self.shares.pool(Resource::WaitingJobs).refuse();
+            self.shares.pool(SharedResource::WaitingJobs).count_refusal();
             return EnqueueResult::Full;
         }
         match write(wanted) {
@@ -129,7 +133,7 @@ impl DeploymentQueue {
             if table.is_closed {
                 return None;
             }
-            let places = self.shares.pool(Resource::PreviewBuilds);
+            let places = self.shares.pool(SharedResource::PreviewBuilds);
             let found =
                 table.next().into_iter().find_map(|at| Some((at, places.take_turn(&table.waiting[at].organization)?)));
             if let Some((at, place)) = found
@@ -226,7 +230,7 @@ mod tests {
     use super::*;
 
     fn queue(organizations: usize) -> DeploymentQueue {
-        DeploymentQueue::new(Shares::new(OriginLimits::default(), organizations))
+        DeploymentQueue::new(ResourcePools::new(OriginLimits::default(), organizations))
     }
 
     fn job(organization: &str, branch: &str, id: &str) -> QueuedDeployment {
@@ -279,20 +283,20 @@ mod tests {
         let third = next();
         assert_eq!(third.id, "b2", "the other place is not acme's, although its turn is longer ago");
         queue.done(&third);
-        assert!(queue.shares.pool(Resource::PreviewBuilds).take_turn("a").is_none());
+        assert!(queue.shares.pool(SharedResource::PreviewBuilds).take_turn("a").is_none());
         queue.done(&first);
         assert_eq!(next().id, "a2");
     }
 
     #[test]
     fn one_organization_cannot_fill_the_queue_for_the_others() {
-        let of = |resource| (resource == Resource::WaitingJobs).then_some(16);
-        let queue = DeploymentQueue::new(Shares::new(OriginLimits::of(of, |_| None).unwrap(), 2));
+        let of = |resource| (resource == SharedResource::WaitingJobs).then_some(16);
+        let queue = DeploymentQueue::new(ResourcePools::new(OriginLimits::from_config(of, |_| None).unwrap(), 2));
         for n in 0..16 {
             assert!(matches!(admit(&queue, job("o", &n.to_string(), &n.to_string())), EnqueueResult::Waits(_)));
         }
         assert!(matches!(admit(&queue, job("o", "x", "x")), EnqueueResult::Full));
-        assert_eq!(queue.shares.pool(Resource::WaitingJobs).refused(), 1);
+        assert_eq!(queue.shares.pool(SharedResource::WaitingJobs).refused(), 1);
         assert!(matches!(admit(&queue, job("p", "x", "x")), EnqueueResult::Waits(_)));
         queue.close(Duration::ZERO);
         assert!(matches!(admit(&queue, job("p", "y", "y")), EnqueueResult::Closed));
@@ -301,8 +305,8 @@ mod tests {
 
     #[test]
     fn the_last_place_of_all_is_for_who_has_nothing_waiting() {
-        let of = |resource| (resource == Resource::WaitingJobs).then_some(3);
-        let queue = DeploymentQueue::new(Shares::new(OriginLimits::of(|_| None, of).unwrap(), 3));
+        let of = |resource| (resource == SharedResource::WaitingJobs).then_some(3);
+        let queue = DeploymentQueue::new(ResourcePools::new(OriginLimits::from_config(|_| None, of).unwrap(), 3));
         for (whose, id, is_admitted) in
             [("a", "a1", true), ("a", "a2", true), ("a", "a3", false), ("b", "b1", true), ("c", "c1", false)]
         {
@@ -310,7 +314,7 @@ mod tests {
             assert_eq!(matches!(admitted, EnqueueResult::Waits(_)), is_admitted, "{id}: {admitted:?}");
             assert_eq!(matches!(admitted, EnqueueResult::Full), !is_admitted, "{id}: {admitted:?}");
         }
-        assert_eq!(queue.shares.pool(Resource::WaitingJobs).refused(), 2);
+        assert_eq!(queue.shares.pool(SharedResource::WaitingJobs).refused(), 2);
         // A deployment that is being built does not wait any more.
         queue.next().unwrap();
         assert!(matches!(admit(&queue, job("c", "c1", "c1")), EnqueueResult::Waits(_)));
@@ -321,7 +325,8 @@ mod tests {
         let queue = queue(1);
         assert!(matches!(queue.admit(job("o", "b", "1"), |_| Err(7)), EnqueueResult::Failed(7)));
         assert!(!queue.is_busy("b"));
-        let written = queue.admit(job("o", "b", "2"), |wanted| Ok::<_, ()>(QueuedDeployment { slug: "s".to_owned(), ..wanted }));
+        let written =
+            queue.admit(job("o", "b", "2"), |wanted| Ok::<_, ()>(QueuedDeployment { slug: "s".to_owned(), ..wanted }));
         assert!(matches!(written, EnqueueResult::Waits(job) if job.slug == "s") && queue.is_busy("s"));
         queue.resume(vec![job("o", "c", "3")]);
         let (first, watch) = queue.next().unwrap();

@@ -107,7 +107,12 @@ pub(super) fn begin(transaction: &Transaction<'_>, id: &str) -> rusqlite::Result
 }
 
 /// Records how a deployment has ended, and which version its preview serves.
-pub(super) fn end(transaction: &Transaction<'_>, of: &QueuedDeployment, end: &DeploymentEnd, now: i64) -> rusqlite::Result<PreviewChange> {
+pub(super) fn end(
+    transaction: &Transaction<'_>,
+    of: &QueuedDeployment,
+    end: &DeploymentEnd,
+    now: i64,
+) -> rusqlite::Result<PreviewChange> {
     let status = if matches!(end.outcome, DeploymentOutcome::Shown(_)) { Status::Success } else { Status::Failure };
     transaction.execute(
         "UPDATE deployments SET status = ?2, ended = ?3, summary = ?4, logs = ?5, commit_of = ?6, author = ?7
@@ -270,7 +275,7 @@ fn json(value: &impl serde::Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::db::Database;
+    use crate::database::Database;
 
     #[test]
     fn the_preview_of_a_branch_that_is_gone_goes_unless_it_was_deployed_since_the_branches_were_listed() {
@@ -284,7 +289,7 @@ mod tests {
             ("deployed since", 1000, Some(1001), true),
             ("in the queue", 1, None, true),
         ];
-        let gone = db.write(move |transaction| {
+        let gone = db.run_writer(move |transaction| {
             for (branch, created, ended, _) in rows {
                 let preview = "INSERT INTO previews (organization, project, branch, slug, created)
                     VALUES ('acme', 'docs', ?1, ?1, 1)";
@@ -311,7 +316,13 @@ mod tests {
     fn waiting(project: &str, branch: &str, id: &str) -> QueuedDeployment {
         let text = str::to_owned;
         let slug = String::new();
-        QueuedDeployment { id: text(id), organization: text("acme"), project: text(project), branch: text(branch), slug }
+        QueuedDeployment {
+            id: text(id),
+            organization: text("acme"),
+            project: text(project),
+            branch: text(branch),
+            slug,
+        }
     }
 
     fn ends(outcome: DeploymentOutcome) -> DeploymentEnd {
@@ -322,7 +333,13 @@ mod tests {
             files_changed: super::super::deployment::FilesChanged::default(),
         };
         let author = Author { name: "a".to_owned(), email: "a@b".to_owned() };
-        DeploymentEnd { outcome, summary: "s".to_owned(), logs: vec!["l".to_owned()], commit: Some(commit), author: Some(author) }
+        DeploymentEnd {
+            outcome,
+            summary: "s".to_owned(),
+            logs: vec!["l".to_owned()],
+            commit: Some(commit),
+            author: Some(author),
+        }
     }
 
     fn version(text: &str) -> VersionId {
@@ -344,7 +361,7 @@ mod tests {
         ];
         for (n, (outcome, unneeded, (is_gone, shows))) in steps.into_iter().enumerate() {
             let job = waiting("docs", "Main", &format!("d{n}"));
-            let ended = db.write(move |transaction| {
+            let ended = db.run_writer(move |transaction| {
                 assert_eq!(queue(transaction, &job, 1)?, "main");
                 begin(transaction, &job.id)?;
                 end(transaction, &job, &ends(outcome), 2000)
@@ -370,7 +387,7 @@ mod tests {
     #[test]
     fn a_preview_without_a_branch_stays_while_another_deployment_of_it_waits() {
         let (_dir, db) = database();
-        let ended = db.write(|transaction| {
+        let ended = db.run_writer(|transaction| {
             let (first, second) = (waiting("docs", "b", "d1"), waiting("docs", "b", "d2"));
             queue(transaction, &first, 1)?;
             end(transaction, &first, &ends(DeploymentOutcome::Shown(version("1"))), 2)?;
@@ -385,7 +402,7 @@ mod tests {
     #[test]
     fn two_branches_that_look_the_same_have_addresses_of_their_own_and_keep_them() {
         let (_dir, db) = database();
-        let slugs = db.write(|transaction| {
+        let slugs = db.run_writer(|transaction| {
             let asked = [("docs", "a/b", "1"), ("docs", "a.b", "2"), ("other", "a-b", "3"), ("docs", "a/b", "4")];
             asked.iter().map(|(project, branch, id)| queue(transaction, &waiting(project, branch, id), 1)).collect()
         });
@@ -397,7 +414,7 @@ mod tests {
     #[test]
     fn after_a_start_what_was_being_built_has_failed_and_what_waited_waits_the_oldest_first() {
         let (_dir, db) = database();
-        let resumed = db.write(|transaction| {
+        let resumed = db.run_writer(|transaction| {
             for (id, created) in [("late", 9), ("built", 1), ("early", 2), ("b", 2), ("done", 1)] {
                 queue(transaction, &waiting("docs", id, id), created)?;
             }
@@ -420,7 +437,7 @@ mod tests {
     #[test]
     fn the_oldest_deployments_of_a_project_are_forgotten_unless_they_are_shown() {
         let (_dir, db) = database();
-        let kept = db.write(|transaction| {
+        let kept = db.run_writer(|transaction| {
             let other = waiting("other", "x", "other");
             queue(transaction, &other, 0)?;
             end(transaction, &other, &ends(DeploymentOutcome::Failed), 0)?;

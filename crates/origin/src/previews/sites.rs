@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use docwharf_base::chain::Chain;
-use docwharf_serve::{SiteSettings as Serving, Site};
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_serve::{Site, SiteSettings as Serving};
 
-use super::super::db::DatabaseError;
+use super::super::database::DatabaseError;
 use super::super::source::git::{self, Git};
-use super::{PreviewState, PreviewError, PreviewProject, PreviewSite, milliseconds, rows};
+use super::{PreviewError, PreviewProject, PreviewSite, PreviewState, milliseconds, rows};
 
 /// Size of the cache of inflated pages of each preview, in bytes.
 const CACHE: u64 = 4 << 20;
@@ -29,7 +29,7 @@ impl PreviewState {
             match self.store.open_version(id, *version, &self.effort) {
                 Ok(version) => site.set_version(version),
                 Err(error) => {
-                    tracing::error!("the preview of {} of {}: {}", preview.branch, preview.project, Chain(&error));
+                    tracing::error!("the preview of {} of {}: {}", preview.branch, preview.project, ErrorChain(&error));
                 }
             }
         }
@@ -68,7 +68,7 @@ impl PreviewState {
     pub(super) fn sweep_project(&self, project: &str) {
         let Some(PreviewProject { git, .. }) = self.projects.get(project) else { return };
         if let Err(error) = self.try_sweep(project, git) {
-            tracing::error!("{}", Chain(&error));
+            tracing::error!("{}", ErrorChain(&error));
         }
     }
 
@@ -80,7 +80,7 @@ impl PreviewState {
         let branches: BTreeSet<String> = match git::branches(git, &self.asking) {
             Ok(branches) => branches.into_keys().collect(),
             Err(error) => {
-                tracing::warn!("{}; all previews of {project} stay", Chain(&error));
+                tracing::warn!("{}; all previews of {project} stay", ErrorChain(&error));
                 return Ok(());
             }
         };
@@ -90,7 +90,7 @@ impl PreviewState {
             return Ok(());
         }
         let of = project.to_owned();
-        let gone = self.db.write(move |transaction| rows::sweep(transaction, &of, &branches, seen))?;
+        let gone = self.db.run_writer(move |transaction| rows::sweep(transaction, &of, &branches, seen))?;
         for preview in gone {
             tracing::info!(
                 "preview {}: the branch {} of {project} is gone, and so is it",

@@ -20,18 +20,18 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use docwharf_base::chain::Chain;
-use docwharf_base::directory::{Directory, Entry, EntryKind};
-use docwharf_base::durable::{self, Lock};
+use docwharf_agent::store::{IMAGE, INDEX};
+use docwharf_base::directory::{Directory, DirectoryEntry, EntryKind};
+use docwharf_base::durable::{self, FileLock};
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::seal::{self, SealOptions, VerifiedBundle, SealError, SealedBundle};
 use docwharf_site::index::ImageIndex;
 use docwharf_site::mapping;
+use docwharf_site::seal::{self, SealError, SealOptions, SealedBundle, VerifiedBundle};
 use docwharf_site::sealed_version::SealedVersion;
-use docwharf_agent::store::{IMAGE, INDEX};
 
-use super::super::leftover::set_aside;
+use super::super::stale_work::remove_work_folder;
 
 /// Time that another process may take to end and release the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ pub(super) struct PreviewStore {
     folder: PathBuf,
     /// The open `folder`. Builds may run as another user, who only traverses it.
     directory: Directory,
-    _lock: Lock,
+    _lock: FileLock,
 }
 
 /// Work folder of a deployment; empty when the deployment begins, removed when this value is dropped.
@@ -125,7 +125,8 @@ impl PreviewStore {
             durable::sync_dir(parent).map_err(io_error("sync", parent))?;
         }
         let directory = Directory::open_unlinked(&folder).map_err(io_error("open", &folder))?;
-        let taken = Lock::take_in(&directory, "lock", LOCK_TIMEOUT).map_err(io_error("lock", &folder.join("lock")))?;
+        let taken =
+            FileLock::acquire_in(&directory, "lock", LOCK_TIMEOUT).map_err(io_error("lock", &folder.join("lock")))?;
         let Some(taken) = taken else { return Err(PreviewStoreError::Taken(folder)) };
         Ok(PreviewStore { folder, directory, _lock: taken })
     }
@@ -133,10 +134,10 @@ impl PreviewStore {
     /// Removes leftovers of an earlier process: all work folders, and all versions except those of the deployments in
     /// `needed`. An entry that cannot be removed does not prevent the rest from being served.
     pub(super) fn clear(&self, needed: &BTreeSet<&str>) -> Result<(), PreviewStoreError> {
-        set_aside(&self.directory, WORK);
+        remove_work_folder(&self.directory, WORK);
         let is_work = |name: &str| name.split_once('.').is_some_and(|(first, _)| first == WORK);
         for entry in self.directory.entries().map_err(io_error("read", &self.folder))? {
-            let Entry { name, kind } = entry.map_err(io_error("read", &self.folder))?;
+            let DirectoryEntry { name, kind } = entry.map_err(io_error("read", &self.folder))?;
             let is_left = name.to_str().is_some_and(|name| needed.contains(name) || is_work(name));
             if kind != EntryKind::Directory || is_left {
                 continue;
@@ -193,7 +194,12 @@ impl PreviewStore {
     }
 
     /// Opens the version of a deployment. If its index does not match, the image is verified again.
-    pub(super) fn open_version(&self, id: &str, version: VersionId, effort: &SealOptions) -> Result<SealedVersion, PreviewStoreError> {
+    pub(super) fn open_version(
+        &self,
+        id: &str,
+        version: VersionId,
+        effort: &SealOptions,
+    ) -> Result<SealedVersion, PreviewStoreError> {
         let dir = self.folder.join(id);
         let path = dir.join(IMAGE);
         let shelved = self.directory.directory(id).map_err(io_error("open", &dir))?;
@@ -214,7 +220,9 @@ impl PreviewStore {
             let modified = metadata.modified().map_err(io_error("look at", &path))?;
             date(&mut proven, unix_seconds(modified), None);
             let bytes = proven.index(metadata.len());
-            ImageIndex::decode(bytes, metadata.len(), version).map_err(io::Error::other).map_err(io_error("open", &dir))?
+            ImageIndex::decode(bytes, metadata.len(), version)
+                .map_err(io::Error::other)
+                .map_err(io_error("open", &dir))?
         };
         // The index was made again, or had an older format. It is a cache: if it cannot be written, the version is
         // served all the same.
@@ -232,7 +240,7 @@ impl PreviewStore {
         let path = self.folder.join(id);
         let removed = self.directory.remove_all(id).map_err(io_error("remove", &path));
         if let Err(error) = removed {
-            tracing::warn!("{}; it is removed at the next start", Chain(&error));
+            tracing::warn!("{}; it is removed at the next start", ErrorChain(&error));
         }
     }
 }

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::limits::Resource;
-use super::shares::{NoShare, Share, Shares};
+use super::limits::SharedResource;
+use super::shares::{LimitReached, ResourcePools, ResourceShare};
 
 pub use crawl::Crawl;
 pub use git::Git;
@@ -45,21 +45,21 @@ pub struct JobContext {
 /// Shares of limited resources that one job holds.
 #[derive(Debug)]
 struct HeldShares {
-    shares: Arc<Shares>,
+    shares: Arc<ResourcePools>,
     organization: String,
-    each: Mutex<HashMap<Resource, Share>>,
+    each: Mutex<HashMap<SharedResource, ResourceShare>>,
 }
 
 impl JobContext {
     /// Creates the state of a job that counts against the limits of an organization.
-    pub fn of(shares: Arc<Shares>, organization: &str) -> JobContext {
+    pub fn of(shares: Arc<ResourcePools>, organization: &str) -> JobContext {
         let held = HeldShares { shares, organization: organization.to_owned(), each: Mutex::default() };
         JobContext { held: Some(held), ..JobContext::default() }
     }
 
     /// Sets the amount of a resource that the job holds now. Fails if its organization, or all organizations together,
     /// would exceed their limit; the job must then end.
-    pub fn hold_share(&self, resource: Resource, amount: u64) -> Result<(), NoShare> {
+    pub fn hold_share(&self, resource: SharedResource, amount: u64) -> Result<(), LimitReached> {
         let Some(held) = &self.held else { return Ok(()) };
         let mut each = held.each.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(share) = each.get_mut(&resource) {
@@ -123,16 +123,19 @@ mod tests {
 
     #[test]
     fn work_of_an_organization_shares_its_bounds_and_gives_back_what_it_took() {
-        let of = |resource| (resource == Resource::CrawlAddresses).then_some(10);
-        let shares = Shares::new(OriginLimits::of(of, |_| None).unwrap(), 2);
+        let of = |resource| (resource == SharedResource::CrawlAddresses).then_some(10);
+        let shares = ResourcePools::new(OriginLimits::from_config(of, |_| None).unwrap(), 2);
         let [one, two] = [(); 2].map(|()| JobContext::of(Arc::clone(&shares), "a"));
-        one.hold_share(Resource::CrawlAddresses, 4).unwrap();
-        one.hold_share(Resource::CrawlAddresses, 7).unwrap();
-        two.hold_share(Resource::CrawlAddresses, 3).unwrap();
-        assert_eq!(two.hold_share(Resource::CrawlAddresses, 4), Err(NoShare::Organization));
-        JobContext::of(Arc::clone(&shares), "b").hold_share(Resource::CrawlAddresses, 10).unwrap();
+        one.hold_share(SharedResource::CrawlAddresses, 4).unwrap();
+        one.hold_share(SharedResource::CrawlAddresses, 7).unwrap();
+        two.hold_share(SharedResource::CrawlAddresses, 3).unwrap();
+        assert_eq!(two.hold_share(SharedResource::CrawlAddresses, 4), Err(LimitReached::Organization));
+        JobContext::of(Arc::clone(&shares), "b").hold_share(SharedResource::CrawlAddresses, 10).unwrap();
         one.release_shares();
-        two.hold_share(Resource::CrawlAddresses, 10).unwrap();
-        assert!(JobContext::default().hold_share(Resource::CrawlAddresses, u64::MAX).is_ok(), "nobody shares anything");
+        two.hold_share(SharedResource::CrawlAddresses, 10).unwrap();
+        assert!(
+            JobContext::default().hold_share(SharedResource::CrawlAddresses, u64::MAX).is_ok(),
+            "nobody shares anything"
+        );
     }
 }

@@ -7,8 +7,8 @@
 //! partial request head, and bytes that the peer has not accepted yet.
 
 pub mod request_head;
-mod send_buffer;
 mod response_head;
+mod send_buffer;
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -23,12 +23,12 @@ use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::Site;
-use super::service::respond;
 use super::connection::{HEAD_TIMEOUT, WaitReason};
-use super::response_cache::{self, HeadFormat, SiteState};
-use super::peer::Peer;
 use super::header_pool;
-use super::turn::{RESPONSE_COST, UNCACHED_RESPONSE_COST, TurnBudget, end_turn};
+use super::peer::Peer;
+use super::response_cache::{self, HeadFormat, SiteState};
+use super::service::respond;
+use super::turn::{RESPONSE_COST, TurnBudget, UNCACHED_RESPONSE_COST, end_turn};
 
 pub use super::lazy_stream::SendFile;
 pub(super) use request_head::is_plain_host;
@@ -100,7 +100,11 @@ impl Http1Connection {
     }
 
     /// Serves until it has to wait; ready when the connection has ended or hyper has to take over.
-    pub fn poll<S: AsyncRead + SendFile + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<Http1Outcome> {
+    pub fn poll<S: AsyncRead + SendFile + Unpin>(
+        &mut self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+    ) -> Poll<Http1Outcome> {
         let mut budget = TurnBudget::new();
         loop {
             self.waits = WaitReason::PeerReads;
@@ -223,7 +227,10 @@ impl Http1Connection {
     fn respond_from_cache(&mut self, head: &PlainRequestHead<'_>) -> bool {
         let (Some(question), Some(state)) = (&head.cache_key, SiteState::of(&self.site)) else { return false };
         let out = &mut self.out.head;
-        let Some((status, body)) = response_cache::find_cached(&self.site, state, question, HeadFormat::Lines, out) else { return false };
+        let Some((status, body)) = response_cache::find_cached(&self.site, state, question, HeadFormat::Lines, out)
+        else {
+            return false;
+        };
         self.site.count(status);
         self.is_last |= head.closes;
         response_head::write_end(self.is_last, out);

@@ -109,7 +109,7 @@ fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -
 
 /// Returns whether `host` is a name or an IPv4 address, with or without a port, as nearly every request has it. Other
 /// values may be valid, too.
-pub(in crate) fn is_plain_host(host: &[u8]) -> bool {
+pub(crate) fn is_plain_host(host: &[u8]) -> bool {
     let end = host.iter().position(|&b| b == b':').unwrap_or(host.len());
     let (name, port) = (&host[..end], host.get(end + 1..).unwrap_or_default());
     !name.is_empty()

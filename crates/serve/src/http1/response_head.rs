@@ -119,6 +119,9 @@ mod tests {
         assert_eq!(rendered(StatusCode::NO_CONTENT, &HeaderMap::new(), 0), "HTTP/1.1 204 No Content\r\n");
         let mut out = Vec::new();
         write_end(false, &mut out);
-        assert!(out.starts_with(b"date: ") && out.len() == DATE_BYTES + 10, "a connection that is kept says nothing of it");
+        assert!(
+            out.starts_with(b"date: ") && out.len() == DATE_BYTES + 10,
+            "a connection that is kept says nothing of it"
+        );
     }
 }

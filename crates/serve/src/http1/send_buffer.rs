@@ -10,7 +10,7 @@ use bytes::Buf;
 use http_body::Body as _;
 
 use super::super::lazy_stream::SendFile;
-use super::super::logged_body::{LoggedChunk, LoggedBody};
+use super::super::logged_body::{LoggedBody, LoggedChunk};
 use super::super::turn::{TurnBudget, end_turn};
 
 /// The largest body in bytes that is copied behind its head: cheaper than passing two buffers to the kernel.
@@ -194,8 +194,8 @@ mod tests {
     use tokio::io::AsyncWrite;
 
     use super::*;
+    use crate::body::{BodyChunk, BodySegment, ResponseBody};
     use docwharf_base::codec::deflate::Deflater;
-    use crate::body::{ResponseBody, BodyChunk, BodySegment};
     use docwharf_site::memfd_arena::MemfdArena;
 
     /// A stream that sends `willing` bytes from a file and then refuses to.
@@ -308,7 +308,8 @@ mod tests {
         let mut coded = Vec::new();
         Deflater::new(1).encode_all(&content, &mut coded);
         for (there, is_good) in [(coded.len(), true), (coded.len() / 2, false), (0, false)] {
-            let body = ResponseBody::inflating(Bytes::copy_from_slice(&coded[..there]), [BodySegment::Inflated(0, 100_000)]);
+            let body =
+                ResponseBody::inflating(Bytes::copy_from_slice(&coded[..there]), [BodySegment::Inflated(0, 100_000)]);
             let mut out = Http1SendBuffer::default();
             out.take_buffer();
             out.head.extend_from_slice(b"head\r\n\r\n");

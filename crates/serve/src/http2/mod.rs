@@ -15,12 +15,12 @@
 mod abuse_counters;
 mod deadlines;
 mod frame;
-mod respond;
 pub mod hpack;
-mod send_buffer;
-mod request;
-mod streams;
 mod receive;
+mod request;
+mod respond;
+mod send_buffer;
+mod streams;
 mod uploads;
 
 use std::cell::RefCell;
@@ -35,12 +35,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Site;
 use super::connection::{LAST_REQUEST_TIMEOUT, PREFACE};
-use super::peer::Peer;
 use super::logged_body::LoggedBody;
+use super::peer::Peer;
 use super::turn::{TurnBudget, end_turn};
 
 use abuse_counters::AbuseCounters;
-use deadlines::{Deadlines, DeadlineAction, WaitConditions};
+use deadlines::{DeadlineAction, Deadlines, WaitConditions};
 use frame::ErrorCode;
 use hpack::HpackDecoder;
 use send_buffer::SendBuffer;
@@ -274,7 +274,10 @@ impl Http2Connection {
             needs_window: answers > 0,
             sends_data: self.send_buffer.holds_data(),
             is_busy: !self.send_buffer.is_empty() || self.streams.is_making || self.is_behind,
-            is_idle: answers == 0 && self.deferred.is_empty() && !self.send_buffer.holds_data() && self.end == ShutdownState::Open,
+            is_idle: answers == 0
+                && self.deferred.is_empty()
+                && !self.send_buffer.holds_data()
+                && self.end == ShutdownState::Open,
             data_frames: self.streams.served.data_frames,
             newest: self.newest_stream,
         }
@@ -296,7 +299,11 @@ impl Http2Connection {
     }
 
     /// Sends, reads and handles input once. Returns the outcome of the turn if the turn is over.
-    fn round<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Option<TurnOutcome> {
+    fn round<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+    ) -> Option<TurnOutcome> {
         let is_there_more = self.queue_responses(context);
         let before = self.send_buffer.sent();
         let is_stuck = match self.send_buffer.send(stream, context) {
@@ -369,7 +376,8 @@ impl Http2Connection {
             match later.response.as_mut().poll(context) {
                 Poll::Pending => at += 1,
                 Poll::Ready(response) => {
-                    let DeferredResponse { stream, is_request_open: is_fed, widened, .. } = self.deferred.swap_remove(at);
+                    let DeferredResponse { stream, is_request_open: is_fed, widened, .. } =
+                        self.deferred.swap_remove(at);
                     self.queue_response(stream, is_fed, response, None);
                     // A window that becomes too large is reported at the next WINDOW_UPDATE.
                     let _ = self.streams.widen(stream, widened);
@@ -497,7 +505,12 @@ mod tests {
                     two.newest_stream = id;
                     if at < later {
                         let answer = Box::pin(std::future::pending());
-                        two.deferred.push(DeferredResponse { stream: id, is_request_open: false, widened: 0, response: answer });
+                        two.deferred.push(DeferredResponse {
+                            stream: id,
+                            is_request_open: false,
+                            widened: 0,
+                            response: answer,
+                        });
                     } else {
                         two.streams.begin(id, None, Some(ResponseBody::full("x").into()), false);
                     }
@@ -518,7 +531,8 @@ mod tests {
         while came <= MAX_LINGER_BYTES {
             // Closing with unread bytes would be a reset, which may overtake the last frames.
             assert!(two.poll(&mut server, &mut context).is_pending(), "after {came} bytes");
-            let Poll::Ready(Ok(n)) = Pin::new(&mut client).poll_write(&mut context, &vec![b'x'; READ_BUFFER_BYTES]) else {
+            let Poll::Ready(Ok(n)) = Pin::new(&mut client).poll_write(&mut context, &vec![b'x'; READ_BUFFER_BYTES])
+            else {
                 panic!("what came is taken")
             };
             came += n;
@@ -577,7 +591,8 @@ mod tests {
         let bytes = [PREFACE, &frame(frame::SETTINGS, 0, 0, &[]), &ping, &request(1), &ping, &request(3)].concat();
         let mut whole = fresh();
         whole.begin(&bytes);
-        let kinds = |two: &Http2Connection| replies(two).iter().map(|reply| (reply.0, reply.1, reply.2)).collect::<Vec<_>>();
+        let kinds =
+            |two: &Http2Connection| replies(two).iter().map(|reply| (reply.0, reply.1, reply.2)).collect::<Vec<_>>();
         let expected = kinds(&whole);
         assert_eq!(expected.iter().filter(|reply| reply.0 == frame::HEADERS).count(), 2);
         for at in 0..=bytes.len() {

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::frame::{self, ErrorCode, Http2Error, FrameHeader, read_be};
+use super::frame::{self, ErrorCode, FrameHeader, Http2Error, read_be};
 use super::hpack::DecodedFields;
 use super::request::are_trailers;
 use super::uploads::DiscardAction;
-use super::{PartialFieldBlock, ShutdownState, MAX_STREAMS, SHUTDOWN_PING, Http2Connection};
+use super::{Http2Connection, MAX_STREAMS, PartialFieldBlock, SHUTDOWN_PING, ShutdownState};
 
 /// The largest field block in bytes, encoded; the decoded size has a limit of its own.
 const MAX_BLOCK_BYTES: usize = 128 * 1024;
@@ -150,7 +150,11 @@ impl Http2Connection {
 
     /// Counts a frame that does not request anything; an error if there were too many.
     fn control_frame(&mut self) -> Result<(), Http2Error> {
-        if self.abuse_counters.count_control_frame(Instant::now) { Ok(()) } else { Err(Http2Error::Connection(ErrorCode::EnhanceYourCalm)) }
+        if self.abuse_counters.count_control_frame(Instant::now) {
+            Ok(())
+        } else {
+            Err(Http2Error::Connection(ErrorCode::EnhanceYourCalm))
+        }
     }
 
     /// Checks that a stream has been opened. Other streams can be neither reset nor widened, and have no DATA.
@@ -171,7 +175,8 @@ impl Http2Connection {
                 return self.uploads.is_open(frame.stream);
             }
         }
-        let more = self.uploads.receive_data(frame.stream, frame.len, content.len(), is_last, self.streams.served.answers)?;
+        let more =
+            self.uploads.receive_data(frame.stream, frame.len, content.len(), is_last, self.streams.served.answers)?;
         if more > 0 {
             self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
         }
@@ -194,7 +199,9 @@ impl Http2Connection {
         match self.uploads.discard(id) {
             DiscardAction::Nothing => {}
             DiscardAction::Widen(by) => self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, id, &by.to_be_bytes()),
-            DiscardAction::Stop => self.send_buffer.queue_frame(frame::RST_STREAM, 0, id, &(ErrorCode::None as u32).to_be_bytes()),
+            DiscardAction::Stop => {
+                self.send_buffer.queue_frame(frame::RST_STREAM, 0, id, &(ErrorCode::None as u32).to_be_bytes())
+            }
         }
     }
 
@@ -239,7 +246,8 @@ impl Http2Connection {
         self.spend(block.len() * FIELD_BYTE_COST);
         let mut fields = FIELDS.take();
         fields.clear();
-        let decoded = self.decoder.decode(block, &mut fields).map_err(|_| Http2Error::Connection(ErrorCode::Compression));
+        let decoded =
+            self.decoder.decode(block, &mut fields).map_err(|_| Http2Error::Connection(ErrorCode::Compression));
         let done = decoded.and_then(|()| self.receive_request(id, is_last, &fields));
         FIELDS.set(fields);
         done
@@ -419,7 +427,11 @@ mod tests {
             ("PING with ACK of 7 bytes", ErrorCode::FrameSize, frame(PING, frame::ACK, 0, &[0; 7])),
             ("PING on a stream", ErrorCode::Protocol, frame(PING, 0, 1, &[0; 8])),
             ("WINDOW_UPDATE of 3 bytes", ErrorCode::FrameSize, frame(WINDOW_UPDATE, 0, 0, &[0, 0, 1])),
-            ("WINDOW_UPDATE of 5 bytes on a stream", ErrorCode::FrameSize, frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 0, 1])),
+            (
+                "WINDOW_UPDATE of 5 bytes on a stream",
+                ErrorCode::FrameSize,
+                frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 0, 1]),
+            ),
             ("WINDOW_UPDATE by 0", ErrorCode::Protocol, frame(WINDOW_UPDATE, 0, 0, &[0; 4])),
             ("WINDOW_UPDATE by the reserved bit", ErrorCode::Protocol, frame(WINDOW_UPDATE, 0, 0, &[0x80, 0, 0, 0])),
             ("WINDOW_UPDATE of an idle stream", ErrorCode::Protocol, frame(WINDOW_UPDATE, 0, 7, &[0, 0, 0, 1])),
@@ -503,7 +515,11 @@ mod tests {
             ("a body that is too long", ErrorCode::Protocol, frame(frame::DATA, 0, 1, &[0; 11])),
             ("a body that is too short", ErrorCode::Protocol, frame(frame::DATA, frame::END_STREAM, 1, &[0; 9])),
             ("no body", ErrorCode::Protocol, frame(frame::DATA, frame::END_STREAM, 1, &[])),
-            ("trailers that do not end it", ErrorCode::Protocol, frame(frame::HEADERS, frame::END_HEADERS, 1, &trailers)),
+            (
+                "trailers that do not end it",
+                ErrorCode::Protocol,
+                frame(frame::HEADERS, frame::END_HEADERS, 1, &trailers),
+            ),
         ] {
             let mut two = busy(10);
             feed(&mut two, &[bytes, frame(frame::PING, 0, 0, b"12345678")].concat());
@@ -645,7 +661,9 @@ mod tests {
     fn a_block_of_fields_has_at_most_128_kib() {
         // The block cannot be decoded, which shows whether decoding was tried.
         let mut block = vec![0x80];
-        for (len, expected) in [(MAX_BLOCK_BYTES, ErrorCode::Compression), (MAX_BLOCK_BYTES + 1, ErrorCode::EnhanceYourCalm)] {
+        for (len, expected) in
+            [(MAX_BLOCK_BYTES, ErrorCode::Compression), (MAX_BLOCK_BYTES + 1, ErrorCode::EnhanceYourCalm)]
+        {
             block.resize(len, 0);
             let mut two = begun();
             let count = block.chunks(frame::MAX_PAYLOAD_BYTES).count();

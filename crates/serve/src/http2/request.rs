@@ -6,9 +6,9 @@ use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderName, HeaderValue, Method, Request, Version};
 
 use crate::handler::is_host;
-use crate::response_cache::{CacheKey, set_key_part};
-use crate::http1::is_plain_host;
 use crate::header_pool;
+use crate::http1::is_plain_host;
+use crate::response_cache::{CacheKey, set_key_part};
 
 use super::hpack::DecodedFields;
 
@@ -315,7 +315,9 @@ mod tests {
             (&[(":method", "GET"), (":scheme", "http"), (":path", "/")], Some("/")),
         ] {
             let list = fields(list);
-            let uri = check_request_fields(&list).and_then(|asked| build_request(&asked, &list)).map(|request| request.uri().to_string());
+            let uri = check_request_fields(&list)
+                .and_then(|asked| build_request(&asked, &list))
+                .map(|request| request.uri().to_string());
             assert_eq!(uri.as_deref(), expected);
         }
     }

@@ -7,18 +7,18 @@ use std::time::Instant;
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, Request, Response, StatusCode};
 
-use crate::service::{respond_refused, respond};
 use crate::body::ResponseBody;
-use crate::handler::pending_asset;
-use crate::response_cache::{self, CacheKey, HeadFormat, SiteState};
 use crate::fixed_responses;
+use crate::handler::pending_asset;
 use crate::header_pool;
-use crate::logged_body::{LoggedChunk, LoggedBody};
+use crate::logged_body::{LoggedBody, LoggedChunk};
+use crate::response_cache::{self, CacheKey, HeadFormat, SiteState};
+use crate::service::{respond, respond_refused};
 use crate::turn::{RESPONSE_COST, UNCACHED_RESPONSE_COST};
 
 use super::frame::{self, ErrorCode, Http2Error};
 use super::hpack::{DecodedFields, encode};
-use super::request::{check_request_fields, build_partial_request, build_request};
+use super::request::{build_partial_request, build_request, check_request_fields};
 use super::{DeferredResponse, Http2Connection};
 
 thread_local! {
@@ -36,8 +36,14 @@ impl Http2Connection {
             self.uploads.begin(id, asked.as_ref().and_then(|asked| asked.content_length));
         }
         if fields.is_too_large() {
-            let request = asked.and_then(|asked| build_request(&asked, fields)).unwrap_or_else(|| build_partial_request(fields));
-            self.refuse(id, is_last, request, fixed_responses::fields_too_large(fields.get(b":method") == Some(b"HEAD")));
+            let request =
+                asked.and_then(|asked| build_request(&asked, fields)).unwrap_or_else(|| build_partial_request(fields));
+            self.refuse(
+                id,
+                is_last,
+                request,
+                fixed_responses::fields_too_large(fields.get(b":method") == Some(b"HEAD")),
+            );
             return Ok(());
         }
         let asked = asked.ok_or(malformed)?;
@@ -65,7 +71,12 @@ impl Http2Connection {
                 site.retained_versions.wait_for(&asset).await;
                 respond(&site, &request, begun)
             });
-            self.deferred.push(DeferredResponse { stream: id, is_request_open: !is_last, widened: 0, response: answer });
+            self.deferred.push(DeferredResponse {
+                stream: id,
+                is_request_open: !is_last,
+                widened: 0,
+                response: answer,
+            });
             return Ok(());
         }
         let response = respond(&site, &request, begun);
@@ -94,7 +105,8 @@ impl Http2Connection {
             if is_first {
                 queue.push(encode::TABLE_SIZE_ZERO);
             }
-            let Some((status, body)) = response_cache::find_cached(site, state, question, HeadFormat::Block, queue) else {
+            let Some((status, body)) = response_cache::find_cached(site, state, question, HeadFormat::Block, queue)
+            else {
                 queue.truncate(at);
                 return None;
             };

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Buf;
 use http_body::Body as _;
 
-use crate::logged_body::{LoggedChunk, LoggedBody};
+use crate::logged_body::{LoggedBody, LoggedChunk};
 
 use super::abuse_counters::ServedTotals;
 use super::frame::{self, ErrorCode, Http2Error};
@@ -94,7 +94,14 @@ impl Streams {
 
     /// Adds a response that has a body to send.
     pub(super) fn begin(&mut self, id: u32, piece: Option<LoggedChunk>, body: Option<LoggedBody>, is_fed: bool) {
-        self.sending.push_back(SendingStream { id, window: self.initial, piece, body, is_request_open: is_fed, is_inflating: false });
+        self.sending.push_back(SendingStream {
+            id,
+            window: self.initial,
+            piece,
+            body,
+            is_request_open: is_fed,
+            is_inflating: false,
+        });
     }
 
     /// Records that the peer has ended a stream.

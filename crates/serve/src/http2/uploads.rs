@@ -99,7 +99,9 @@ impl Uploads {
         if !upload.is_answered || upload.is_stopped {
             return DiscardAction::Nothing;
         }
-        if upload.received > MAX_DISCARDED_BODY_BYTES || upload.length.is_some_and(|length| length > MAX_DISCARDED_BODY_BYTES) {
+        if upload.received > MAX_DISCARDED_BODY_BYTES
+            || upload.length.is_some_and(|length| length > MAX_DISCARDED_BODY_BYTES)
+        {
             upload.is_stopped = true;
             return DiscardAction::Stop;
         }
@@ -167,7 +169,10 @@ mod tests {
         assert_eq!(uploads.receive_data(1, 16_384, 16_000, false, 0), Ok(0));
         assert_eq!(uploads.receive_data(1, 16_384, 16_000, false, 0), Ok(32_768));
         assert_eq!(uploads.receive_data(1, 16_384, 16_384, false, 0), Ok(0));
-        assert_eq!(uploads.receive_data(1, 20_000, 20_000, false, 0), Err(Http2Error::Connection(ErrorCode::FlowControl)));
+        assert_eq!(
+            uploads.receive_data(1, 20_000, 20_000, false, 0),
+            Err(Http2Error::Connection(ErrorCode::FlowControl))
+        );
         let mut uploads = Uploads::default();
         for id in (1..).step_by(2) {
             uploads.begin(id, None);
@@ -189,7 +194,10 @@ mod tests {
         assert_eq!(uploads.receive_data(1, 0, 0, true, 0), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
         for (length, came, is_last) in [(5, 6, false), (5, 4, true)] {
             uploads.begin(3, Some(length));
-            assert_eq!(uploads.receive_data(3, came, came, is_last, 0), Err(Http2Error::Stream(3, ErrorCode::Protocol)));
+            assert_eq!(
+                uploads.receive_data(3, came, came, is_last, 0),
+                Err(Http2Error::Stream(3, ErrorCode::Protocol))
+            );
             uploads.end(3);
         }
         assert!(!uploads.end(3));
@@ -204,9 +212,13 @@ mod tests {
     #[test]
     fn a_short_body_may_end_by_itself_after_its_answer_and_a_long_one_is_stopped() {
         let mut uploads = Uploads::default();
-        let send = |uploads: &mut Uploads, id| uploads.receive_data(id, 16_384, 16_384, false, 0).map(|_| uploads.discard(id));
+        let send =
+            |uploads: &mut Uploads, id| uploads.receive_data(id, 16_384, 16_384, false, 0).map(|_| uploads.discard(id));
         uploads.begin(1, None);
-        assert_eq!((send(&mut uploads, 1), send(&mut uploads, 1)), (Ok(DiscardAction::Nothing), Ok(DiscardAction::Nothing)));
+        assert_eq!(
+            (send(&mut uploads, 1), send(&mut uploads, 1)),
+            (Ok(DiscardAction::Nothing), Ok(DiscardAction::Nothing))
+        );
         assert_eq!(uploads.discard(1), DiscardAction::Nothing, "it waits for its answer");
         uploads.mark_answered(1);
         assert_eq!((uploads.discard(1), uploads.discard(1)), (DiscardAction::Widen(32_768), DiscardAction::Nothing));

@@ -9,9 +9,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use docwharf_base::growth::Growth;
 use docwharf_base::codec::gzip::{self, GzipHeaderFault};
 use docwharf_base::codec::inflate::{Inflate, InflateStatus};
+use docwharf_base::growing_file::WriteProgress;
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use docwharf_base::model::limits::BundleLimits;
 
@@ -38,12 +38,12 @@ pub struct ArchiveFile {
     hasher: Sha256Hasher,
     read: u64,
     limit: u64,
-    growth: Arc<Growth>,
+    growth: Arc<WriteProgress>,
 }
 
 impl ArchiveFile {
     /// Reads `file`, whose position is its start and which may still be growing. `path` is for messages.
-    pub fn new(file: File, path: PathBuf, limits: &BundleLimits, growth: Arc<Growth>) -> ArchiveFile {
+    pub fn new(file: File, path: PathBuf, limits: &BundleLimits, growth: Arc<WriteProgress>) -> ArchiveFile {
         ArchiveFile { file, path, hasher: Sha256Hasher::new(), read: 0, limit: limits.archive, growth }
     }
 

@@ -24,7 +24,7 @@ use docwharf_base::model::site_path::SitePath;
 use docwharf_base::model::units::unix_seconds;
 
 use super::refusal::{BundleFault, LimitCounter};
-use super::{BundleReader, BundleEntryKind, BundleEntry, BundleReadError, ContentSink};
+use super::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader, ContentSink};
 
 /// One regular file of a folder, as it was listed.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ pub struct FolderReader {
     /// One line for each entry that was left out.
     pub warnings: Vec<String>,
     next: usize,
-    /// The file that [`Entries::read_content`] reads.
+    /// The file that [`DirectoryEntries::read_content`] reads.
     current: Option<usize>,
 }
 
@@ -81,9 +81,12 @@ impl FolderReader {
 
     /// Opens a file of this folder. A file that is no longer the one that was listed is refused.
     pub fn open_file(&self, item: &FolderFile) -> Result<File, BundleReadError> {
-        let file = self.root.file(&item.resolved_path).map_err(BundleReadError::io(&self.root.path().join(&item.resolved_path)))?;
+        let file = self
+            .root
+            .file(&item.resolved_path)
+            .map_err(BundleReadError::io(&self.root.path().join(&item.resolved_path)))?;
         let metadata = file.metadata().map_err(BundleReadError::io(&self.root.path().join(&item.resolved_path)))?;
-        if FileId::of(&metadata) != item.id || metadata.len() != item.size {
+        if FileId::from_metadata(&metadata) != item.id || metadata.len() != item.size {
             return Err(BundleFault::ChangedWhileRead.in_entry(item.path.as_bytes()).into());
         }
         Ok(file)
@@ -93,7 +96,8 @@ impl FolderReader {
     pub fn read_file(&self, item: &FolderFile, sink: &mut ContentSink<'_>) -> Result<(), BundleReadError> {
         let mut file = self.open_file(item)?;
         let mut read = |buffer: &mut [u8]| {
-            file.read(buffer).map_err(|source| BundleReadError::Io { path: self.root.path().join(&item.resolved_path), source })
+            file.read(buffer)
+                .map_err(|source| BundleReadError::Io { path: self.root.path().join(&item.resolved_path), source })
         };
         let mut buffer = vec![0; (item.size as usize).clamp(1, 256 * 1024)];
         let mut left = item.size;
@@ -118,7 +122,7 @@ impl FolderWalk {
     fn walk_folder(&mut self, real: &Path, name: &mut Vec<u8>) -> Result<(), BundleReadError> {
         let shown = self.found.root.path().join(real);
         let directory = self.found.root.directory(real).map_err(BundleReadError::io(&shown))?;
-        self.ancestors.push(FileId::of(&directory.metadata().map_err(BundleReadError::io(&shown))?));
+        self.ancestors.push(FileId::from_metadata(&directory.metadata().map_err(BundleReadError::io(&shown))?));
         let mut folders = Vec::new();
         for entry in directory.entries().map_err(BundleReadError::io(&shown))? {
             let entry = entry.map_err(BundleReadError::io(&shown))?;
@@ -130,7 +134,8 @@ impl FolderWalk {
             let (place, metadata) = if entry.kind == Kind::Link {
                 (self.resolve_link(&real.join(&entry.name), name), None)
             } else {
-                let metadata = directory.metadata_of(&entry.name).map_err(BundleReadError::io(&shown.join(&entry.name)))?;
+                let metadata =
+                    directory.metadata_of(&entry.name).map_err(BundleReadError::io(&shown.join(&entry.name)))?;
                 (Some(real.join(&entry.name)), Some(metadata))
             };
             if let Some(place) = place
@@ -166,7 +171,7 @@ impl FolderWalk {
             return Ok(false);
         };
         if metadata.is_dir() {
-            if is_link && self.ancestors.contains(&FileId::of(&metadata)) {
+            if is_link && self.ancestors.contains(&FileId::from_metadata(&metadata)) {
                 self.leave_out(name, "a link that leads round in a loop");
                 return Ok(false);
             }
@@ -181,14 +186,14 @@ impl FolderWalk {
         let judged = SitePath::parse(name, false).map_err(|fault| BundleFault::Name(fault).in_entry(name))?;
         if let Some(path) = judged {
             let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            let (size, id) = (metadata.len(), FileId::of(&metadata));
+            let (size, id) = (metadata.len(), FileId::from_metadata(&metadata));
             self.found.files.push(FolderFile { path, resolved_path: place.to_owned(), size, modified, id });
         }
         Ok(false)
     }
 
     fn leave_out(&mut self, name: &[u8], why: &str) {
-        self.found.warnings.push(format!("{} is left out: {why}", docwharf_base::chain::Name(name)));
+        self.found.warnings.push(format!("{} is left out: {why}", docwharf_base::error_chain::QuotedName(name)));
     }
 }
 

@@ -5,12 +5,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use docwharf_base::chain::Name;
-use docwharf_base::growth::Growth;
+use docwharf_base::error_chain::QuotedName;
+use docwharf_base::growing_file::WriteProgress;
 use docwharf_base::model::limits::BundleLimits;
 
+use super::archive_stream::{ArchiveFile, ArchiveStream, GzipStream, PeekedStream, UncompressedStream, ZstdStream};
 use super::refusal::{BundleFault, BundleRefusal};
-use super::archive_stream::{ArchiveFile, GzipStream, PeekedStream, UncompressedStream, ArchiveStream, ZstdStream};
 use super::tar::{self, TarReader};
 use super::{BundleKind, BundleReadError};
 
@@ -25,12 +25,17 @@ pub enum RecognizedArchive {
 
 /// Recognises the archive in `file`, whose position is its start. Refuses every other kind of file.
 pub fn open_archive(file: File, path: &Path, limits: &BundleLimits) -> Result<RecognizedArchive, BundleReadError> {
-    open_growing_archive(file, path, limits, &Arc::new(Growth::done()))
+    open_growing_archive(file, path, limits, &Arc::new(WriteProgress::complete()))
 }
 
 /// Recognises an archive that may still be growing, as [`open`] does. Waits until 1 KiB is there, or all of a shorter
 /// file.
-pub fn open_growing_archive(file: File, path: &Path, limits: &BundleLimits, growth: &Arc<Growth>) -> Result<RecognizedArchive, BundleReadError> {
+pub fn open_growing_archive(
+    file: File,
+    path: &Path,
+    limits: &BundleLimits,
+    growth: &Arc<WriteProgress>,
+) -> Result<RecognizedArchive, BundleReadError> {
     let mut head = [0u8; 1024];
     // If the writer has given up, a later read reports it.
     growth.wait_for(head.len() as u64);
@@ -84,7 +89,11 @@ fn is_tar(head: &[u8]) -> bool {
     tar::is_tar_header(head) || (head.len() >= 1024 && head.iter().all(|&b| b == 0))
 }
 
-fn open_tar(kind: BundleKind, source: Box<dyn ArchiveStream>, limits: BundleLimits) -> Result<RecognizedArchive, BundleReadError> {
+fn open_tar(
+    kind: BundleKind,
+    source: Box<dyn ArchiveStream>,
+    limits: BundleLimits,
+) -> Result<RecognizedArchive, BundleReadError> {
     let source = PeekedStream::new(source, 1024)?;
     if !is_tar(source.head()) {
         let inside = if kind == BundleKind::TarGz { "gzip of " } else { "zstd of " };
@@ -116,7 +125,7 @@ fn refuse_non_archive(head: &[u8], inside: &str) -> BundleRefusal {
     } else if head.is_empty() {
         if inside.is_empty() { "empty".to_owned() } else { "an empty file".to_owned() }
     } else if let Some(code) = s3_error_code(start) {
-        format!("an error from the storage service ({})", Name(code.as_bytes()))
+        format!("an error from the storage service ({})", QuotedName(code.as_bytes()))
     } else if is_html {
         "an HTML page".to_owned()
     } else if lower.starts_with("<?xml") || (lower.starts_with('<') && !lower.starts_with("<!")) {

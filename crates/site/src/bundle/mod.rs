@@ -1,14 +1,14 @@
 //! Readers of bundles: ZIP and tar archives, and folders. A bundle is untrusted input until it has been read to its
 //! end.
 //!
-//! Every reader yields a sequence of entries ([`Entries`]) and refuses by the same rules ([`policy`]). [`flavor`]
+//! Every reader yields a sequence of entries ([`DirectoryEntries`]) and refuses by the same rules ([`policy`]). [`flavor`]
 //! decides which of the entries belong to the site. This module writes nothing.
 
-pub mod site_layout;
+pub mod archive_stream;
 pub mod folder;
 pub mod format;
 pub mod refusal;
-pub mod archive_stream;
+pub mod site_layout;
 pub mod tar;
 pub mod zip;
 pub mod zip_entry;

@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use docwharf_base::chain::Name;
 use docwharf_base::codec::inflate::InflateFault;
-use docwharf_base::model::limits::{MIN_BOMB_BYTES, MAX_EXPANSION_RATIO, BundleLimits, MAX_TOTAL_PATH_BYTES, is_bomb};
+use docwharf_base::error_chain::QuotedName;
+use docwharf_base::model::limits::{BundleLimits, MAX_EXPANSION_RATIO, MAX_TOTAL_PATH_BYTES, MIN_BOMB_BYTES, is_bomb};
 use docwharf_base::model::site_path::{NameFault, SitePath, tree_order};
 use docwharf_base::model::units::show_size;
 
@@ -21,7 +21,7 @@ pub struct BundleRefusal {
 impl fmt::Display for BundleRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.entry {
-            Some(name) => write!(f, "entry {} {}", Name(name), self.fault),
+            Some(name) => write!(f, "entry {} {}", QuotedName(name), self.fault),
             None => write!(f, "the archive {}", self.fault),
         }
     }
@@ -35,7 +35,7 @@ pub enum BundleFault {
     Name(#[from] NameFault),
     #[error("is a {0}, which no bundle needs")]
     SpecialFile(&'static str),
-    #[error("is a hard link to {}, which is no earlier file", Name(.0))]
+    #[error("is a hard link to {}, which is no earlier file", QuotedName(.0))]
     BadHardLink(Vec<u8>),
     #[error("is there twice")]
     Duplicate,
@@ -77,7 +77,7 @@ pub enum BundleFault {
     Damaged(&'static str),
     #[error("is cut short: {0}")]
     Truncated(&'static str),
-    #[error("has an entry type that is not read ({})", Name(&[*.0]))]
+    #[error("has an entry type that is not read ({})", QuotedName(&[*.0]))]
     TarType(u8),
     #[error("is a sparse file, which is not read")]
     Sparse,

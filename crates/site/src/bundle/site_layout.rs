@@ -52,8 +52,15 @@ impl SiteLayout {
     /// Determines the layout from the paths of all files of a bundle. Refuses a bundle without an HTML page.
     pub fn detect<'a>(paths: impl Iterator<Item = &'a SitePath> + Clone) -> Result<SiteLayout, BundleRefusal> {
         let wrapper = find_wrapper_folder(paths.clone());
-        let mut flavor =
-            SiteLayout { wrapper, pages: 0, junk: 0, launchers: 0, hidden: 0, has_root_index: false, layout: PageLayout::Mixed };
+        let mut flavor = SiteLayout {
+            wrapper,
+            pages: 0,
+            junk: 0,
+            launchers: 0,
+            hidden: 0,
+            has_root_index: false,
+            layout: PageLayout::Mixed,
+        };
         let (mut in_files, mut in_folders) = (0u64, 0u64);
         for path in paths {
             if is_junk(path.as_bytes()) {

@@ -8,9 +8,9 @@ use std::collections::HashSet;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::{NameFault, SitePath};
 
-use super::refusal::{BundleFault, BundleRefusal, LimitCounter};
 use super::archive_stream::ArchiveStream;
-use super::{BundleReader, BundleEntryKind, BundleEntry, BundleReadError, ContentSink};
+use super::refusal::{BundleFault, BundleRefusal, LimitCounter};
+use super::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader, ContentSink};
 
 const BLOCK_BYTES: usize = 512;
 /// The largest pax header or GNU long name in bytes. Memory must stay bounded whatever size a header declares.

@@ -143,7 +143,8 @@ impl ZipArchive {
         self.read_at(&mut tail, length - tail_len)?;
         let ends: Vec<usize> = (0..=tail.len() - FIXED as usize)
             .filter(|&at| {
-                u32_at(&tail, at) == END_RECORD_SIGNATURE && at + FIXED as usize + usize::from(u16_at(&tail, at + 20)) == tail.len()
+                u32_at(&tail, at) == END_RECORD_SIGNATURE
+                    && at + FIXED as usize + usize::from(u16_at(&tail, at + 20)) == tail.len()
             })
             .collect();
         let at = match ends[..] {
@@ -165,7 +166,8 @@ impl ZipArchive {
             if disk != 0 || start_disk != 0 || here != total {
                 return Err(damaged_archive("it is one part of several").into());
             }
-            let directory = CentralDirectory { start: u64::from(start), size: u64::from(size), count: u64::from(total) };
+            let directory =
+                CentralDirectory { start: u64::from(start), size: u64::from(size), count: u64::from(total) };
             if directory.start + directory.size != end_at {
                 return Err(damaged_archive("its directory is not where the end record says").into());
             }
@@ -220,7 +222,12 @@ impl ZipArchive {
         Ok(Some((record_at, CentralDirectory { start: u64_at(&record, 48), size: u64_at(&record, 40), count })))
     }
 
-    fn read_directory(&mut self, directory: &CentralDirectory, limits: &BundleLimits, ours: bool) -> Result<(), BundleReadError> {
+    fn read_directory(
+        &mut self,
+        directory: &CentralDirectory,
+        limits: &BundleLimits,
+        ours: bool,
+    ) -> Result<(), BundleReadError> {
         const FIXED: usize = 46;
         let mut tally = LimitCounter::new(*limits);
         let mut window = DirectoryReader::new(directory.start, directory.start + directory.size);
@@ -356,7 +363,12 @@ impl DirectoryReader {
 
 /// Parses and checks one central directory header (APPNOTE.TXT 4.3.12). `ours` says that the archive is an image of
 /// docwharf.
-fn parse_central_header(record: &[u8], name_len: usize, extra_len: usize, ours: bool) -> Result<ZipEntry, BundleRefusal> {
+fn parse_central_header(
+    record: &[u8],
+    name_len: usize,
+    extra_len: usize,
+    ours: bool,
+) -> Result<ZipEntry, BundleRefusal> {
     let (flags, method) = (u16_at(record, 8), u16_at(record, 10));
     let name = &record[46..46 + name_len];
     let extra = &record[46 + name_len..46 + name_len + extra_len];
@@ -369,7 +381,8 @@ fn parse_central_header(record: &[u8], name_len: usize, extra_len: usize, ours: 
         if narrow != u32::MAX || extras.zip64.is_none() {
             return Ok(u64::from(narrow));
         }
-        let (value, rest) = wide.split_at_checked(8).ok_or_else(|| BundleFault::Damaged("its zip64 field").in_entry(name))?;
+        let (value, rest) =
+            wide.split_at_checked(8).ok_or_else(|| BundleFault::Damaged("its zip64 field").in_entry(name))?;
         wide = rest;
         Ok(u64_at(value, 0))
     };
@@ -403,7 +416,18 @@ fn parse_central_header(record: &[u8], name_len: usize, extra_len: usize, ours: 
         return Err(fault(BundleFault::WrongSize));
     }
     let (crc, is_marked) = (u32_at(record, 16), extras.raw_name);
-    Ok(ZipEntry { name: name.into(), path, is_folder: folder, method, crc, compressed_len: coded, size, has_raw_name: is_marked, flags, header_offset: header })
+    Ok(ZipEntry {
+        name: name.into(),
+        path,
+        is_folder: folder,
+        method,
+        crc,
+        compressed_len: coded,
+        size,
+        has_raw_name: is_marked,
+        flags,
+        header_offset: header,
+    })
 }
 
 /// Refuses special files by the file type in the upper half of the external file attributes (APPNOTE.TXT 4.4.15), where

@@ -7,8 +7,10 @@ use docwharf_base::codec::inflate::{Inflate, InflateFault, InflateStatus};
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 
 use super::refusal::{BundleFault, check_bomb};
-use super::zip::{ExtraFields, LOCAL_HEADER_SIGNATURE, ZipEntry, CompressionMethod, ZipArchive, u16_at, u32_at, u64_at};
-use super::{BundleReader, BundleEntryKind, BundleEntry, BundleReadError, ContentSink};
+use super::zip::{
+    CompressionMethod, ExtraFields, LOCAL_HEADER_SIGNATURE, ZipArchive, ZipEntry, u16_at, u32_at, u64_at,
+};
+use super::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader, ContentSink};
 
 const DATA_DESCRIPTOR_SIGNATURE: u32 = 0x0807_4b50;
 const DATA_DESCRIPTOR_FLAG: u16 = 1 << 3;
@@ -62,7 +64,12 @@ impl ZipEntryReader {
     }
 
     /// Reads one entry to its end, passes its content to `sink`, and checks everything that its headers declare.
-    pub fn verify(&mut self, zip: &ZipArchive, member: &ZipEntry, sink: &mut ContentSink<'_>) -> Result<VerifiedZipEntry, BundleReadError> {
+    pub fn verify(
+        &mut self,
+        zip: &ZipArchive,
+        member: &ZipEntry,
+        sink: &mut ContentSink<'_>,
+    ) -> Result<VerifiedZipEntry, BundleReadError> {
         let fault = |fault: BundleFault| fault.in_entry(&member.name);
         // The length of the local extra field is not known yet: the first read allows 64 bytes for it, and 24 bytes for
         // a data descriptor.
@@ -112,7 +119,12 @@ impl ZipEntryReader {
         Ok(proof)
     }
 
-    fn verify_stored(&mut self, pieces: &mut CompressedBytes<'_>, member: &ZipEntry, sink: &mut ContentSink<'_>) -> Result<u32, BundleReadError> {
+    fn verify_stored(
+        &mut self,
+        pieces: &mut CompressedBytes<'_>,
+        member: &ZipEntry,
+        sink: &mut ContentSink<'_>,
+    ) -> Result<u32, BundleReadError> {
         let mut crc = crc32fast::Hasher::new();
         let mut size = 0u64;
         loop {
@@ -145,7 +157,10 @@ impl ZipEntryReader {
         let (mut size, mut at) = (0u64, 0usize);
         loop {
             let last = pieces.read_to == pieces.end;
-            let step = self.inflate.run(&self.buffer[at..], last).map_err(|f| BundleFault::Inflate(f).in_entry(&member.name))?;
+            let step = self
+                .inflate
+                .run(&self.buffer[at..], last)
+                .map_err(|f| BundleFault::Inflate(f).in_entry(&member.name))?;
             at += step.consumed;
             let output = self.inflate.output();
             size += output.len() as u64;
@@ -258,7 +273,8 @@ impl LocalHeader {
         if crc != member.crc && !(later && crc == 0) {
             return Err(BundleFault::HeaderMismatch("checksum"));
         }
-        if (size != member.size && !(later && size == 0)) || (coded != member.compressed_len && !(later && coded == 0)) {
+        if (size != member.size && !(later && size == 0)) || (coded != member.compressed_len && !(later && coded == 0))
+        {
             return Err(BundleFault::HeaderMismatch("sizes"));
         }
         Ok(LocalHeader { len: (30 + name_len + extra_len) as u64 })

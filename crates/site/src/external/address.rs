@@ -153,7 +153,11 @@ mod tests {
 
     #[test]
     fn idle_code_is_known() {
-        assert!(is_no_op_javascript("javascript:void(0)") && is_no_op_javascript("JavaScript: void 0;") && is_no_op_javascript("javascript:"));
+        assert!(
+            is_no_op_javascript("javascript:void(0)")
+                && is_no_op_javascript("JavaScript: void 0;")
+                && is_no_op_javascript("javascript:")
+        );
         assert!(!is_no_op_javascript("javascript:go()"));
     }
 
@@ -183,7 +187,10 @@ mod tests {
         ] {
             assert_eq!(classify_address(text), expected, "{text:?}");
         }
-        assert_eq!(classify_address(&format!("https://x.example/{}", "é".repeat(MAX_ADDRESS_BYTES))), outside("https://x.example"));
+        assert_eq!(
+            classify_address(&format!("https://x.example/{}", "é".repeat(MAX_ADDRESS_BYTES))),
+            outside("https://x.example")
+        );
         let origin = |text: &str| ExternalOrigin(text.to_owned());
         for (text, source, host) in [
             ("https://x-1.example:8080", Some("https://x-1.example:8080"), "x-1.example:8080"),

@@ -8,7 +8,7 @@ use crate::sealed_version::SealedVersion;
 
 use super::address::{AddressTarget, ExternalOrigin, classify_address};
 use super::policy_builder::BaseAddress;
-use super::{ContentFact, ResourceKind, FactSink, SourceFormat, read_all};
+use super::{ContentFact, FactSink, ResourceKind, SourceFormat, read_all};
 
 /// The number of pairs of origin and kind that are kept. Further ones are dropped, and [`Audit::more`] is set.
 const MAX_NEEDS: usize = 8192;
@@ -104,8 +104,9 @@ pub fn audit(site: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sy
     let mut audit = all.into_inner().unwrap_or_else(PoisonError::into_inner).audit;
     audit.files.sort_unstable_by_key(|(file, _)| *file);
     audit.service_workers.sort_unstable();
-    audit.pages =
-        (0..site.index().len()).filter(|&file| super::source_format(site.index().path(file)) == Some(SourceFormat::Html)).count() as u64;
+    audit.pages = (0..site.index().len())
+        .filter(|&file| super::source_format(site.index().path(file)) == Some(SourceFormat::Html))
+        .count() as u64;
     sort_needs(&mut audit);
     Some(audit)
 }

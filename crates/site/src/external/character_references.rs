@@ -56,7 +56,9 @@ fn named(rest: &str) -> NamedReference {
     match (find(&LEGACY_NAMES), next) {
         _ if len == 0 || len > MAX_NAME_BYTES => NamedReference::Nothing,
         (Some(meant), Some(b';')) => NamedReference::Character(meant, len + 1),
-        (None, Some(b';')) => find(&COMMON_NAMES).map_or(NamedReference::Unknown, |meant| NamedReference::Character(meant, len + 1)),
+        (None, Some(b';')) => {
+            find(&COMMON_NAMES).map_or(NamedReference::Unknown, |meant| NamedReference::Character(meant, len + 1))
+        }
         // A parameter, as in `?a=1&copy=2`. A name followed by a letter or a digit is longer, and not in the table.
         (Some(_), Some(b'=')) | (None, _) => NamedReference::Nothing,
         (Some(meant), _) => NamedReference::Character(meant, len),
@@ -146,7 +148,9 @@ mod tests {
         for written in ["a &notin; b", "&foo;", "&NotEqualTilde;"] {
             assert_eq!(resolve_references(written), (Cow::Borrowed(written), false));
         }
-        assert!(resolve_references(&"&".repeat(1 << 20)).1 && resolve_references(&format!("&{}", "a".repeat(1 << 20))).1);
+        assert!(
+            resolve_references(&"&".repeat(1 << 20)).1 && resolve_references(&format!("&{}", "a".repeat(1 << 20))).1
+        );
     }
 
     #[test]

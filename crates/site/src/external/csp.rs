@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 
-use docwharf_base::model::digest::Digest;
 use crate::sealed_version::SealedVersion;
+use docwharf_base::model::digest::Digest;
 
 use super::ResourceKind;
 use super::address::ExternalOrigin;
@@ -136,7 +136,11 @@ pub struct PolicyStatistics {
 
 /// Reads all of `site` with `threads` threads and computes its policies. Once `stop` returns `true`, the result is
 /// `None`.
-pub fn compute_policies(site: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<SitePolicies> {
+pub fn compute_policies(
+    site: &SealedVersion,
+    threads: usize,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Option<SitePolicies> {
     let builder = Mutex::new(PolicyBuilder::new(site.index().len()));
     let collectors = read_all(site, threads, stop, || PolicySink::new(&builder))?;
     collectors.into_iter().for_each(PolicySink::finish);
@@ -146,7 +150,8 @@ pub fn compute_policies(site: &SealedVersion, threads: usize, stop: &(dyn Fn() -
 /// Returns the policy that is sent before the site has been read. Only [`CspPreset::Airgap`], which does not depend on the
 /// site, has one.
 pub fn provisional_policy(rules: &CspRules) -> Option<String> {
-    let unknown = SiteFacts { evaluates: true, wasm: true, data_scripts: true, data_styles: true, ..SiteFacts::default() };
+    let unknown =
+        SiteFacts { evaluates: true, wasm: true, data_scripts: true, data_styles: true, ..SiteFacts::default() };
     (rules.preset == CspPreset::Airgap).then(|| PolicyTemplate::new(rules, &unknown).without_hashes())
 }
 
@@ -226,7 +231,9 @@ pub struct PolicyTemplate {
 
 impl PolicyTemplate {
     fn new(rules: &CspRules, site: &SiteFacts) -> PolicyTemplate {
-        let of = |kind: ResourceKind| if rules.preset == CspPreset::Airgap { Vec::new() } else { sources_of_kind(site, kind) };
+        let of = |kind: ResourceKind| {
+            if rules.preset == CspPreset::Airgap { Vec::new() } else { sources_of_kind(site, kind) }
+        };
         let list = |sources: Vec<String>| sources.into_iter().fold(String::new(), |all, one| all + " " + &one);
         let mut middle = String::new();
         if site.evaluates {
@@ -263,7 +270,12 @@ impl PolicyTemplate {
         if let Some(ancestors) = rules.ancestors {
             let _ = write!(end, "; frame-ancestors {ancestors}");
         }
-        PolicyTemplate { start: "default-src 'self' data: blob:; script-src 'self'".to_owned(), middle, end, max_bytes: rules.max_bytes }
+        PolicyTemplate {
+            start: "default-src 'self' data: blob:; script-src 'self'".to_owned(),
+            middle,
+            end,
+            max_bytes: rules.max_bytes,
+        }
     }
 
     /// The policy without hash sources, for files that are not pages and for pages that are not known.
@@ -313,7 +325,15 @@ fn sources_of_kind(site: &SiteFacts, kind: ResourceKind) -> Vec<String> {
     // The resources that an external script loads are not known here, so their schemes are allowed. The origins of
     // scripts themselves stay listed.
     let is_brought = runs_others
-        && matches!(kind, ResourceKind::Style | ResourceKind::Font | ResourceKind::Image | ResourceKind::Media | ResourceKind::Frame | ResourceKind::Connect);
+        && matches!(
+            kind,
+            ResourceKind::Style
+                | ResourceKind::Font
+                | ResourceKind::Image
+                | ResourceKind::Media
+                | ResourceKind::Frame
+                | ResourceKind::Connect
+        );
     if is_vague || is_brought {
         found.retain(|one| !is_vague && !one.starts_with("https:") && !one.starts_with("wss:"));
         found.insert("https:".to_owned());
@@ -377,7 +397,13 @@ mod tests {
             has_style_attributes: true,
             ..InlineCodeSet::default()
         };
-        let sets = vec![set(0, 0), set(2, 2), set(1, 99), set(99, 1), InlineCodeSet { script_hashes_unknown: true, ..set(2, 0) }];
+        let sets = vec![
+            set(0, 0),
+            set(2, 2),
+            set(1, 99),
+            set(99, 1),
+            InlineCodeSet { script_hashes_unknown: true, ..set(2, 0) },
+        ];
         let policies = SitePolicies { files: vec![0, NO_SET, 1, 2, 3, 4], sets, digests, site: SiteFacts::default() };
         let frame = policies.template(&RULES);
         for number in 0..policies.sets.len() as u32 {
@@ -425,8 +451,10 @@ mod tests {
 
     #[test]
     fn scripts_of_others_may_ask_others_but_only_named_ones_run() {
-        let policy =
-            PolicyTemplate::new(&RULES, &site(&[(ResourceKind::Script, "https://cdn.example"), (ResourceKind::Image, "http://i.example")]));
+        let policy = PolicyTemplate::new(
+            &RULES,
+            &site(&[(ResourceKind::Script, "https://cdn.example"), (ResourceKind::Image, "http://i.example")]),
+        );
         let policy = policy.without_hashes();
         assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline' https://cdn.example");
         assert_eq!(directive(&policy, "img-src"), "'self' data: blob: http://i.example https:");
@@ -505,7 +533,9 @@ mod tests {
             (ResourceKind::Form, "form-action"),
         ] {
             let used = site(&[(kind, "https://used.example")]);
-            for (preset, expected) in [(CspPreset::Connected, true), (CspPreset::Report, true), (CspPreset::Airgap, false)] {
+            for (preset, expected) in
+                [(CspPreset::Connected, true), (CspPreset::Report, true), (CspPreset::Airgap, false)]
+            {
                 let policy = PolicyTemplate::new(&CspRules { preset, ..RULES }, &used).without_hashes();
                 assert_eq!(directive(&policy, name).ends_with(" https://used.example"), expected, "{name}: {policy}");
             }
@@ -546,7 +576,11 @@ mod tests {
             (&[(ResourceKind::Style, "https://s.example")], ResourceKind::Media, &[]),
             (&[(ResourceKind::Font, "https://f.example")], ResourceKind::Image, &[]),
             (&[(ResourceKind::Script, "https://s.example")], ResourceKind::Style, &["https:"]),
-            (&[(ResourceKind::Script, "https://s.example"), (ResourceKind::Font, "//f.example")], ResourceKind::Font, &["f.example", "https:"]),
+            (
+                &[(ResourceKind::Script, "https://s.example"), (ResourceKind::Font, "//f.example")],
+                ResourceKind::Font,
+                &["f.example", "https:"],
+            ),
             (
                 &[(ResourceKind::Script, "https://s.example"), (ResourceKind::Connect, "ws://c.example")],
                 ResourceKind::Connect,

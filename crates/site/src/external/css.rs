@@ -249,7 +249,11 @@ fn is_space(c: char) -> bool {
 /// Returns a part of the style sheet, cut off after [`LONGEST`] bytes. The part is empty if its bounds are inside a
 /// character, where an escape in hostile text may end.
 fn cut(css: &str, start: usize, end: usize) -> &str {
-    let end = if end.saturating_sub(start) > MAX_ADDRESS_BYTES { css.floor_char_boundary(start + MAX_ADDRESS_BYTES) } else { end };
+    let end = if end.saturating_sub(start) > MAX_ADDRESS_BYTES {
+        css.floor_char_boundary(start + MAX_ADDRESS_BYTES)
+    } else {
+        end
+    };
     css.get(start..end).unwrap_or_default()
 }
 

@@ -3,10 +3,10 @@
 use lol_html::html_content::Element;
 
 use super::address::{AddressTarget, classify_address};
-use super::page::PageReader;
 use super::character_references::resolve_references;
+use super::page::PageReader;
 use super::{ContentFact, ResourceKind};
-use crate::links::{srcset_addresses, refresh_address};
+use crate::links::{refresh_address, srcset_addresses};
 
 impl PageReader<'_> {
     /// Reports the addresses in the attributes of an element.
@@ -24,12 +24,17 @@ impl PageReader<'_> {
             "a" | "area" => {
                 for name in ["href", "xlink:href"] {
                     let code = value(name).filter(|text| text.trim_start().len() > 10);
-                    if code.is_some_and(|text| classify_address(&resolve_references(&text).0) == AddressTarget::JavaScript) {
+                    if code
+                        .is_some_and(|text| classify_address(&resolve_references(&text).0) == AddressTarget::JavaScript)
+                    {
                         one(ResourceKind::Refresh, name);
                     }
                 }
                 if let Some(all) = value("ping") {
-                    resolve_references(&all).0.split_ascii_whitespace().for_each(|text| self.report_address(ResourceKind::Connect, text));
+                    resolve_references(&all)
+                        .0
+                        .split_ascii_whitespace()
+                        .for_each(|text| self.report_address(ResourceKind::Connect, text));
                 }
             }
             "base" => one(ResourceKind::Base, "href"),

@@ -126,7 +126,10 @@ mod tests {
             "text/x-javascript",
             "text/x-ecmascript",
         ] {
-            assert!(is_executable(Some(kind), None) && is_executable(Some(&format!("\t{} ", kind.to_uppercase())), None), "{kind}");
+            assert!(
+                is_executable(Some(kind), None) && is_executable(Some(&format!("\t{} ", kind.to_uppercase())), None),
+                "{kind}"
+            );
         }
         for kind in [
             "application/json",

@@ -44,7 +44,10 @@ pub(super) fn read_json_script(map: JsonScriptKind, text: &str, tell: &mut dyn F
         JsonScriptKind::Speculations => {
             let rules = ["prefetch", "prerender"].iter().filter_map(|action| all.get(*action)?.as_array()).flatten();
             let lists = rules.filter_map(|rule| rule.get("urls")?.as_array());
-            lists.flatten().filter_map(Value::as_str).for_each(|text| tell(ContentFact::Address(ResourceKind::Hint, text)));
+            lists
+                .flatten()
+                .filter_map(Value::as_str)
+                .for_each(|text| tell(ContentFact::Address(ResourceKind::Hint, text)));
         }
     }
 }
@@ -71,7 +74,11 @@ mod tests {
         for text in
             ["", "[]", "{\"imports\": {\"a\": \"1\"}", "{\"imports\": [\"a\"], \"prefetch\": {\"urls\": [\"a\"]}}"]
         {
-            assert_eq!((found(JsonScriptKind::Imports, text), found(JsonScriptKind::Speculations, text)), (vec![], vec![]), "{text}");
+            assert_eq!(
+                (found(JsonScriptKind::Imports, text), found(JsonScriptKind::Speculations, text)),
+                (vec![], vec![]),
+                "{text}"
+            );
         }
         for (kind, map) in [
             ("importmap", Some(JsonScriptKind::Imports)),

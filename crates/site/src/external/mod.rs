@@ -3,20 +3,20 @@
 //! its purpose. The content security policies ([`csp`]) and the report of `bundle audit` ([`audit`]) are computed from
 //! these facts.
 //!
-//! Files may be hostile. Reading one page needs at most [`page::MEMORY`] bytes, of any other file only the first
+//! Files may be hostile. Reading one page needs at most [`page::QUERY_MEMORY_BYTES`] bytes, of any other file only the first
 //! [`TEXT`] bytes are read, and the receivers of the facts bound what they keep of a whole site.
 
 pub mod address;
 pub mod audit;
-mod policy_builder;
+pub mod character_references;
 pub mod csp;
 pub mod css;
 mod element;
-mod policy_file;
 mod inline;
 mod json_scripts;
 pub mod page;
-pub mod character_references;
+mod policy_builder;
+mod policy_file;
 mod script;
 mod xml;
 
@@ -26,11 +26,11 @@ use docwharf_base::codec::inflate::Inflate;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::site_path::{file_name, is_hidden};
 
-use super::link_check::read_in_pieces;
 use super::index::IndexEntry;
+use super::link_check::read_in_pieces;
 use super::lookup::RESERVED_FOLDER;
-use super::sealed_version::SealedVersion;
 use super::media_types::{is_script, is_xml, media_type};
+use super::sealed_version::SealedVersion;
 
 /// The number of bytes that are read of one style sheet, script, manifest or XML document.
 const MAX_TEXT_BYTES: usize = 8 << 20;

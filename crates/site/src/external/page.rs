@@ -11,9 +11,9 @@ use lol_html::{HtmlRewriter, MemorySettings, Settings, element, text};
 
 use docwharf_base::model::digest::Digest;
 
-use super::address::{AddressTarget, is_no_op_javascript, classify_address};
-use super::inline::{NormalizedHasher, exact_attribute_text, is_executable};
+use super::address::{AddressTarget, classify_address, is_no_op_javascript};
 use super::character_references::resolve_references;
+use super::inline::{NormalizedHasher, exact_attribute_text, is_executable};
 use super::{ContentFact, ResourceKind, css, json_scripts, script};
 
 /// The memory limit for reading one page, in bytes.
@@ -126,7 +126,8 @@ impl PageReader<'_> {
 
     fn begin(&mut self, what: OpenElementKind) {
         self.last = what;
-        self.open = Some(OpenElement { what, digest: NormalizedHasher::default(), text: String::new(), is_unsure: false });
+        self.open =
+            Some(OpenElement { what, digest: NormalizedHasher::default(), text: String::new(), is_unsure: false });
     }
 
     fn script(&mut self, element: &Element<'_, '_>) {
@@ -249,7 +250,11 @@ impl PageReader<'_> {
                 json_scripts::read_json_script(map, &open.text, self.tell);
             }
             OpenElementKind::Style => {
-                (self.tell)(if open.is_unsure { ContentFact::UnsureStyle } else { ContentFact::Style(open.digest.take()) });
+                (self.tell)(if open.is_unsure {
+                    ContentFact::UnsureStyle
+                } else {
+                    ContentFact::Style(open.digest.take())
+                });
                 css::read_css(&open.text, self.tell);
             }
             OpenElementKind::NoScript if self.depth > 0 => self.fragment(&open.text),

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use docwharf_base::model::digest::Digest;
 
 use super::address::{AddressTarget, ExternalOrigin, classify_address};
-use super::csp::{NO_SET, SitePolicies, InlineCodeSet, SiteFacts};
-use super::{ContentFact, ResourceKind, FactSink, SourceFormat};
+use super::csp::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
+use super::{ContentFact, FactSink, ResourceKind, SourceFormat};
 
 /// The number of digests that are kept of one page. A header with more would be too long for clients.
 const MAX_DIGESTS_PER_PAGE: usize = 1200;
@@ -131,7 +131,12 @@ impl PolicyBuilder {
         let runs = page.runs || !page.scripts.is_empty() || page.has_handlers || page.loose_script;
         // The styles that a script adds to a page are not known here, and scripts often add styles.
         let (loose_script, loose_style) = (page.loose_script, page.loose_style || runs);
-        let mut set = InlineCodeSet { runs, script_hashes_unknown: loose_script, style_hashes_unknown: loose_style, ..InlineCodeSet::default() };
+        let mut set = InlineCodeSet {
+            runs,
+            script_hashes_unknown: loose_script,
+            style_hashes_unknown: loose_style,
+            ..InlineCodeSet::default()
+        };
         if !set.script_hashes_unknown {
             match self.numbers(&page.scripts) {
                 Some(numbers) => (set.scripts, set.has_handlers) = (numbers, page.has_handlers),
@@ -215,7 +220,8 @@ fn add_origin(site: &mut SiteFacts, kind: ResourceKind, origin: ExternalOrigin) 
     if origin.as_csp_source().is_none() || site.too_many.contains(&kind) {
         return;
     }
-    if site.origins.insert((kind, origin)) && site.origins.iter().filter(|(one, _)| *one == kind).count() > MAX_ORIGINS_PER_KIND
+    if site.origins.insert((kind, origin))
+        && site.origins.iter().filter(|(one, _)| *one == kind).count() > MAX_ORIGINS_PER_KIND
     {
         mark_too_many(site, kind);
     }
@@ -288,7 +294,10 @@ mod tests {
                 collector.record(ContentFact::Script(Digest::of(b"of all")));
                 collector.record(ContentFact::Script(Digest::of(&[(file / 2) as u8])));
                 collector.record(ContentFact::Address(ResourceKind::Image, &format!("https://i{file}.example/")));
-                collector.record(ContentFact::Address(ResourceKind::Media, &format!("https://m{}.example/", file % MAX_ORIGINS_PER_KIND)));
+                collector.record(ContentFact::Address(
+                    ResourceKind::Media,
+                    &format!("https://m{}.example/", file % MAX_ORIGINS_PER_KIND),
+                ));
                 if file % 100 == 0 {
                     collector.record(ContentFact::Address(ResourceKind::Script, &format!("https://s{file}.example/")));
                 }
@@ -333,26 +342,56 @@ mod tests {
             (vec![ContentFact::Address(ResourceKind::Script, "a.js")], nothing.clone()),
             (vec![ContentFact::Runs], runs.clone()),
             (vec![ContentFact::Script(digest())], InlineCodeSet { scripts: one.clone(), ..runs.clone() }),
-            (vec![ContentFact::Script(digest()), ContentFact::Script(digest())], InlineCodeSet { scripts: one.clone(), ..runs.clone() }),
-            (vec![ContentFact::Handler(digest())], InlineCodeSet { scripts: one.clone(), has_handlers: true, ..runs.clone() }),
-            (vec![ContentFact::Script(digest()), ContentFact::CodeInAddress], InlineCodeSet { script_hashes_unknown: true, ..runs.clone() }),
-            (vec![ContentFact::Unsure, ContentFact::Handler(digest())], InlineCodeSet { script_hashes_unknown: true, ..runs.clone() }),
+            (
+                vec![ContentFact::Script(digest()), ContentFact::Script(digest())],
+                InlineCodeSet { scripts: one.clone(), ..runs.clone() },
+            ),
+            (
+                vec![ContentFact::Handler(digest())],
+                InlineCodeSet { scripts: one.clone(), has_handlers: true, ..runs.clone() },
+            ),
+            (
+                vec![ContentFact::Script(digest()), ContentFact::CodeInAddress],
+                InlineCodeSet { script_hashes_unknown: true, ..runs.clone() },
+            ),
+            (
+                vec![ContentFact::Unsure, ContentFact::Handler(digest())],
+                InlineCodeSet { script_hashes_unknown: true, ..runs.clone() },
+            ),
             (vec![ContentFact::Style(digest())], InlineCodeSet { styles: one.clone(), ..nothing.clone() }),
             (
                 vec![ContentFact::StyleAttribute(digest())],
                 InlineCodeSet { styles: one.clone(), has_style_attributes: true, ..nothing.clone() },
             ),
-            (vec![ContentFact::Style(digest()), ContentFact::UnsureStyle], InlineCodeSet { style_hashes_unknown: true, ..nothing.clone() }),
+            (
+                vec![ContentFact::Style(digest()), ContentFact::UnsureStyle],
+                InlineCodeSet { style_hashes_unknown: true, ..nothing.clone() },
+            ),
             (vec![ContentFact::Style(digest()), ContentFact::Runs], runs.clone()),
-            (vec![ContentFact::Evaluates, ContentFact::Wasm, ContentFact::ServiceWorker, ContentFact::Mention("//x.example")], nothing.clone()),
+            (
+                vec![
+                    ContentFact::Evaluates,
+                    ContentFact::Wasm,
+                    ContentFact::ServiceWorker,
+                    ContentFact::Mention("//x.example"),
+                ],
+                nothing.clone(),
+            ),
         ] {
             let told = format!("{facts:?}");
             assert_eq!(page_of(facts).0, expected, "{told}");
         }
-        let many = |number: u32| (0..number).map(|n| ContentFact::Script(Digest::of(&n.to_le_bytes()))).collect::<Vec<_>>();
+        let many =
+            |number: u32| (0..number).map(|n| ContentFact::Script(Digest::of(&n.to_le_bytes()))).collect::<Vec<_>>();
         let most = MAX_DIGESTS_PER_PAGE as u32;
-        assert_eq!((page_of(many(most)).0.scripts.len(), page_of(many(most)).0.script_hashes_unknown), (MAX_DIGESTS_PER_PAGE, false));
-        assert_eq!((page_of(many(most + 1)).0.scripts.len(), page_of(many(most + 1)).0.script_hashes_unknown), (0, true));
+        assert_eq!(
+            (page_of(many(most)).0.scripts.len(), page_of(many(most)).0.script_hashes_unknown),
+            (MAX_DIGESTS_PER_PAGE, false)
+        );
+        assert_eq!(
+            (page_of(many(most + 1)).0.scripts.len(), page_of(many(most + 1)).0.script_hashes_unknown),
+            (0, true)
+        );
     }
 
     #[test]
@@ -366,18 +405,35 @@ mod tests {
         for (facts, expected) in [
             (vec![image("//a.example/x"), image("y")], &["image //a.example"][..]),
             (
-                vec![image("x"), base("//b.example/"), base("//c.example/"), ContentFact::Address(ResourceKind::Font, "y")],
+                vec![
+                    image("x"),
+                    base("//b.example/"),
+                    base("//c.example/"),
+                    ContentFact::Address(ResourceKind::Font, "y"),
+                ],
                 &["font //b.example", "base //b.example", "base //c.example"],
             ),
             (vec![base("/own/"), base("//b.example/"), image("x")], &["base //b.example"]),
-            (vec![ContentFact::Address(ResourceKind::Hint, "//a.example"), ContentFact::Address(ResourceKind::Refresh, "//a.example")], &[]),
+            (
+                vec![
+                    ContentFact::Address(ResourceKind::Hint, "//a.example"),
+                    ContentFact::Address(ResourceKind::Refresh, "//a.example"),
+                ],
+                &[],
+            ),
             (vec![image("//[::1]/")], &[]),
             (
                 vec![base("//b.example/"), ContentFact::Enters, image("x"), ContentFact::Leaves],
                 &["image //b.example", "base //b.example"],
             ),
             (
-                vec![ContentFact::Enters, base("//b.example/"), image("x"), ContentFact::Leaves, ContentFact::Address(ResourceKind::Font, "y")],
+                vec![
+                    ContentFact::Enters,
+                    base("//b.example/"),
+                    image("x"),
+                    ContentFact::Leaves,
+                    ContentFact::Address(ResourceKind::Font, "y"),
+                ],
                 &["image //b.example", "base //b.example"],
             ),
             (vec![ContentFact::Leaves, image("x")], &[]),
@@ -385,9 +441,11 @@ mod tests {
             let told = format!("{facts:?}");
             assert_eq!(of(facts), expected, "{told}");
         }
-        for (kind, scripts, styles) in
-            [(ResourceKind::Script, true, false), (ResourceKind::Style, false, true), (ResourceKind::Image, false, false)]
-        {
+        for (kind, scripts, styles) in [
+            (ResourceKind::Script, true, false),
+            (ResourceKind::Style, false, true),
+            (ResourceKind::Image, false, false),
+        ] {
             let site = page_of(vec![ContentFact::Address(kind, "data:,x")]).1;
             assert_eq!((site.data_scripts, site.data_styles), (scripts, styles), "{kind:?}");
         }

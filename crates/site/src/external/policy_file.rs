@@ -9,7 +9,7 @@ use docwharf_base::model::version::VersionId;
 
 use super::RESOURCE_KINDS;
 use super::address::ExternalOrigin;
-use super::csp::{NO_SET, SitePolicies, InlineCodeSet, SiteFacts};
+use super::csp::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
 
 const MAGIC: &[u8; 8] = b"DWHARFCP";
 /// The format version. It is increased whenever the layout changes, or the facts that are read from pages.
@@ -113,7 +113,12 @@ pub fn decode_policies(bytes: &[u8], id: VersionId, files: usize) -> Result<Site
         });
     }
     let mut site = SiteFacts {
-        too_many: RESOURCE_KINDS.iter().zip(TOO_MANY_FLAGS_SHIFT..).filter(|&(_, n)| bit(of_site, n)).map(|(&kind, _)| kind).collect(),
+        too_many: RESOURCE_KINDS
+            .iter()
+            .zip(TOO_MANY_FLAGS_SHIFT..)
+            .filter(|&(_, n)| bit(of_site, n))
+            .map(|(&kind, _)| kind)
+            .collect(),
         evaluates: bit(of_site, 0),
         wasm: bit(of_site, 1),
         data_scripts: bit(of_site, 2),
@@ -157,14 +162,25 @@ mod tests {
     #[test]
     fn what_is_written_is_read_and_any_other_byte_is_noticed() {
         let id = VersionId(Digest::of(b"version"));
-        let set = InlineCodeSet { scripts: [0, 1].into(), styles: [1].into(), has_handlers: true, ..InlineCodeSet::default() };
-        let (origins, many) = ([(ResourceKind::Hint, ExternalOrigin::from_trusted("//a.example"))].into(), [ResourceKind::Script, ResourceKind::Hint].into());
+        let set = InlineCodeSet {
+            scripts: [0, 1].into(),
+            styles: [1].into(),
+            has_handlers: true,
+            ..InlineCodeSet::default()
+        };
+        let (origins, many) = (
+            [(ResourceKind::Hint, ExternalOrigin::from_trusted("//a.example"))].into(),
+            [ResourceKind::Script, ResourceKind::Hint].into(),
+        );
         let site = SiteFacts { origins, too_many: many, wasm: true, ..SiteFacts::default() };
         let digests = vec![Digest::of(b"a"), Digest::of(b"b")];
-        let policies = SitePolicies { files: vec![0, NO_SET, 1], sets: vec![set, InlineCodeSet::default()], digests, site };
+        let policies =
+            SitePolicies { files: vec![0, NO_SET, 1], sets: vec![set, InlineCodeSet::default()], digests, site };
         let bytes = encode_policies(&policies, id);
         assert_eq!(decode_policies(&bytes, id, 3), Ok(policies.clone()));
-        assert!(decode_policies(&bytes, id, 2).is_err() && decode_policies(&bytes, VersionId(Digest::of(b"x")), 3).is_err());
+        assert!(
+            decode_policies(&bytes, id, 2).is_err() && decode_policies(&bytes, VersionId(Digest::of(b"x")), 3).is_err()
+        );
         for at in 0..bytes.len() {
             let mut other = bytes.clone();
             other[at] ^= 1;
@@ -190,7 +206,12 @@ mod tests {
             InlineCodeSet { styles: [0].into(), ..set },
         ];
         let digests = vec![Digest::of(b"a"), Digest::of(b"b")];
-        let of = |site: SiteFacts| SitePolicies { files: vec![6, NO_SET, 0], sets: sets.clone(), digests: digests.clone(), site };
+        let of = |site: SiteFacts| SitePolicies {
+            files: vec![6, NO_SET, 0],
+            sets: sets.clone(),
+            digests: digests.clone(),
+            site,
+        };
         let mut sites = vec![
             SiteFacts { evaluates: true, ..SiteFacts::default() },
             SiteFacts { wasm: true, ..SiteFacts::default() },
@@ -199,7 +220,10 @@ mod tests {
         ];
         for kind in RESOURCE_KINDS {
             sites.push(SiteFacts { too_many: [kind].into(), ..SiteFacts::default() });
-            sites.push(SiteFacts { origins: [(kind, ExternalOrigin::from_trusted("https://x.example"))].into(), ..SiteFacts::default() });
+            sites.push(SiteFacts {
+                origins: [(kind, ExternalOrigin::from_trusted("https://x.example"))].into(),
+                ..SiteFacts::default()
+            });
         }
         for site in sites {
             assert_eq!(decode_policies(&encode_policies(&of(site.clone()), id), id, 3), Ok(of(site)));
@@ -207,13 +231,20 @@ mod tests {
         let good = of(SiteFacts::default());
         let with = |files: [u32; 3], last: InlineCodeSet| {
             let sets = sets[..6].iter().cloned().chain([last]).collect();
-            decode_policies(&encode_policies(&SitePolicies { files: files.to_vec(), sets, ..good.clone() }, id), id, 3).map(drop)
+            decode_policies(&encode_policies(&SitePolicies { files: files.to_vec(), sets, ..good.clone() }, id), id, 3)
+                .map(drop)
         };
         let last = || sets[6].clone();
         assert_eq!(with([6, 6, 6], last()), Ok(()));
         assert_eq!(with([6, 7, 6], last()), Err(PolicyFileFault("a set out of bounds")));
-        assert_eq!(with([0; 3], InlineCodeSet { scripts: [2].into(), ..last() }), Err(PolicyFileFault("a digest out of bounds")));
-        assert_eq!(with([0; 3], InlineCodeSet { styles: [2].into(), ..last() }), Err(PolicyFileFault("a digest out of bounds")));
+        assert_eq!(
+            with([0; 3], InlineCodeSet { scripts: [2].into(), ..last() }),
+            Err(PolicyFileFault("a digest out of bounds"))
+        );
+        assert_eq!(
+            with([0; 3], InlineCodeSet { styles: [2].into(), ..last() }),
+            Err(PolicyFileFault("a digest out of bounds"))
+        );
         // The checksum is computed for the changed bytes.
         let bytes = encode_policies(&good, id);
         let changed = |change: &dyn Fn(&mut Vec<u8>)| {

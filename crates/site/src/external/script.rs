@@ -35,7 +35,11 @@ pub(super) fn read_script(script: &str, tell: &mut dyn FnMut(ContentFact<'_>)) {
         while lists.next_if(|list| list.end <= at).is_some() {}
         if let Some((text, start)) = address(script, at) {
             let is_listed = lists.peek().is_some_and(|list| list.contains(&start));
-            match if is_listed { Some(ResourceKind::Script) } else { purpose(&script.as_bytes()[..start], makes_scripts) } {
+            match if is_listed {
+                Some(ResourceKind::Script)
+            } else {
+                purpose(&script.as_bytes()[..start], makes_scripts)
+            } {
                 Some(kind) => tell(ContentFact::Address(kind, text)),
                 None => tell(ContentFact::Mention(text)),
             }

@@ -43,8 +43,9 @@ fn prefixes(xml: &str) -> HashSet<&str> {
         let prefix = if name.is_empty() { Some("") } else { name.strip_prefix(':') };
         let value = value.trim_start().strip_prefix('=').map_or("", str::trim_start);
         let Some(value) = value.strip_prefix(['"', '\'']) else { continue };
-        let is_known =
-            KNOWN_NAMESPACES.iter().any(|known| value.strip_prefix(known).is_some_and(|end| end.starts_with(['"', '\''])));
+        let is_known = KNOWN_NAMESPACES
+            .iter()
+            .any(|known| value.strip_prefix(known).is_some_and(|end| end.starts_with(['"', '\''])));
         found.extend(prefix.filter(|_| is_known));
     }
     found

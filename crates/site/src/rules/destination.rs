@@ -31,7 +31,8 @@ pub const PATH_ENCODE_SET: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b':')
     .remove(b';');
 /// The characters that are percent-encoded in a value in a query or a fragment.
-const QUERY_VALUE_ENCODE_SET: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+const QUERY_VALUE_ENCODE_SET: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 /// The characters that are percent-encoded in a rule's own text; a `%` in it begins an encoding already.
 const WRITTEN_ENCODE_SET: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
@@ -311,7 +312,7 @@ fn literal_part(text: &str) -> Option<DestinationPart> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pattern::{PatternDialect, Pattern};
+    use super::super::pattern::{Pattern, PatternDialect};
     use super::*;
 
     fn led(source: &str, destination: &str, address: &str, query: Option<&str>) -> Option<String> {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::pattern::PatternDialect;
-use super::{RuleAction, RuleDraft, RedirectRule};
+use super::{RedirectRule, RuleAction, RuleDraft};
 
 /// The name of the file in a site.
 pub const FILE_NAME: &str = "docs.json";

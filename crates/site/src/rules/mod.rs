@@ -5,23 +5,23 @@
 //! out and reported. A rule about one address is found in a hash table, the others are tried in their order. The limits
 //! on their number and length keep a hostile bundle from slowing the server down.
 
-pub mod rule_check;
+pub mod destination;
 pub mod docs_json;
-pub mod fields;
-pub mod protected_headers;
+pub mod header_fields;
 pub mod netlify_files;
 pub mod pattern;
+pub mod protected_headers;
 pub mod route;
-pub mod destination;
+pub mod rule_check;
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
 use docwharf_base::model::digest::Digest;
 
-use fields::Fields;
-use pattern::{Captures, PatternDialect, Pattern, without_trailing_slash};
 use destination::RuleDestination;
+use header_fields::Fields;
+use pattern::{Captures, Pattern, PatternDialect, without_trailing_slash};
 
 /// The maximum number of rules about exactly one address in one source of rules.
 pub const MAX_EXACT_RULES: usize = 10_000;
@@ -145,7 +145,10 @@ impl RuleDraft {
         if *count <= most {
             self.rules.push(rule);
         } else if *count == most + 1 {
-            self.add_fault(place, format!("there are more than {most} {of}: this one and those behind it do not count"));
+            self.add_fault(
+                place,
+                format!("there are more than {most} {of}: this one and those behind it do not count"),
+            );
         }
     }
 

@@ -1,8 +1,8 @@
 //! Reads `_redirects` and `_headers`, in the format of Netlify and Cloudflare Pages.
 
-use super::fields::{self, RuleOwner};
-use super::pattern::{PatternDialect, Pattern};
-use super::{RuleAction, RuleDraft, RedirectRule};
+use super::header_fields::{self, RuleOwner};
+use super::pattern::{Pattern, PatternDialect};
+use super::{RedirectRule, RuleAction, RuleDraft};
 
 /// The name of the file with redirects in a site.
 pub const REDIRECTS_FILE: &str = "_redirects";
@@ -79,7 +79,9 @@ pub fn read_headers(text: &str, name: &str, draft: &mut RuleDraft) {
             continue;
         }
         if !line.starts_with([' ', '\t']) {
-            block = match Pattern::parse(trimmed, PatternDialect::Netlify).and_then(|pattern| draft.fields.add_block(pattern)) {
+            block = match Pattern::parse(trimmed, PatternDialect::Netlify)
+                .and_then(|pattern| draft.fields.add_block(pattern))
+            {
                 Ok(number) => Some(number),
                 Err(what) => {
                     draft.add_fault(place, what);
@@ -91,9 +93,8 @@ pub fn read_headers(text: &str, name: &str, draft: &mut RuleDraft) {
         let Some(block) = block else { continue };
         let taken = match trimmed.strip_prefix('!') {
             Some(name) => draft.fields.add_removal(block, name.trim()),
-            None => {
-                fields::split_field(trimmed).and_then(|(name, value)| draft.fields.add_field(block, name, value, RuleOwner::Bundle))
-            }
+            None => header_fields::split_field(trimmed)
+                .and_then(|(name, value)| draft.fields.add_field(block, name, value, RuleOwner::Bundle)),
         };
         if let Err(what) = taken {
             draft.add_fault(place, what);
@@ -193,7 +194,11 @@ mod tests {
             let (faults, fields) = told(&format!("/a\n  X-A: {value}\n  X-B: 1\n"), "/a");
             assert_eq!((faults.len(), fields.len()), if is_read { (0, 2) } else { (1, 1) });
             let mut draft = RuleDraft::default();
-            read_redirects(&format!("/a{}/b\n/c /d\n", " ".repeat(MAX_LINE_BYTES + more - 4)), REDIRECTS_FILE, &mut draft);
+            read_redirects(
+                &format!("/a{}/b\n/c /d\n", " ".repeat(MAX_LINE_BYTES + more - 4)),
+                REDIRECTS_FILE,
+                &mut draft,
+            );
             assert_eq!((draft.faults.len(), draft.rules.len()), if is_read { (0, 2) } else { (1, 1) });
         }
         for (line, rules) in [

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use percent_encoding::{percent_decode_str, percent_encode};
 
-use crate::lookup::{SiteFiles, LookupResult, RESERVED_FOLDER, Slashes, resolve_address};
+use crate::lookup::{LookupResult, RESERVED_FOLDER, SiteFiles, Slashes, resolve_address};
 
-use super::pattern::Captures;
 use super::destination::{PATH_ENCODE_SET, encode_query};
-use super::{RuleAction, RedirectRule, RuleSet};
+use super::pattern::Captures;
+use super::{RedirectRule, RuleAction, RuleSet};
 
 /// The maximum length of an address for which rules are tried, in bytes: a thousand patterns that capture a longer one
 /// would occupy a thread for a third of a second.
@@ -87,7 +87,12 @@ impl ComparisonBudget {
 }
 
 /// Returns the response to a decoded address of the site with its leading slash.
-pub fn route_address(site: &impl SiteFiles, ask: &RouteSettings<'_>, address: &[u8], query: Option<&str>) -> RouteResult {
+pub fn route_address(
+    site: &impl SiteFiles,
+    ask: &RouteSettings<'_>,
+    address: &[u8],
+    query: Option<&str>,
+) -> RouteResult {
     route_within(site, ask, address, query, None)
 }
 
@@ -125,9 +130,10 @@ pub(super) fn route_within(
     }
     match found {
         LookupResult::File(file) => RouteResult::File(file),
-        LookupResult::Redirect(path) => {
-            RouteResult::CanonicalRedirect(append_query(format!("{}{}", ask.base_path, percent_encode(&path, PATH_ENCODE_SET)), query))
-        }
+        LookupResult::Redirect(path) => RouteResult::CanonicalRedirect(append_query(
+            format!("{}{}", ask.base_path, percent_encode(&path, PATH_ENCODE_SET)),
+            query,
+        )),
         LookupResult::Nothing => RouteResult::Nothing,
     }
 }
@@ -301,7 +307,11 @@ mod tests {
             ("/out", None, "301 to https://x.example/y"),
             ("/none", None, "nothing"),
         ] {
-            assert_eq!(told(&site, route_address(&site, &ask, address.as_bytes(), query)), expected, "{address} {query:?}");
+            assert_eq!(
+                told(&site, route_address(&site, &ask, address.as_bytes(), query)),
+                expected,
+                "{address} {query:?}"
+            );
         }
         let serve = RouteSettings { slashes: Slashes::Serve, ..ask };
         assert_eq!(told(&site, route_address(&site, &serve, b"/a", None)), "a/index.html");
@@ -351,7 +361,10 @@ mod tests {
             assert_eq!(end("/l2"), RedirectEnd::Loop(way));
             assert!(matches!(end("/grow/a"), RedirectEnd::Loop(way) if way.len() == MAX_REDIRECTS + 1));
             assert_eq!(follow_to_end(&site, &ask, b"/none", None, Some(&ComparisonBudget::new(0))), RedirectEnd::File);
-            assert!(matches!(follow_to_end(&site, &ask, b"/none", None, Some(&ComparisonBudget::new(1 << 30))), RedirectEnd::Dead(_)));
+            assert!(matches!(
+                follow_to_end(&site, &ask, b"/none", None, Some(&ComparisonBudget::new(1 << 30))),
+                RedirectEnd::Dead(_)
+            ));
         }
     }
 

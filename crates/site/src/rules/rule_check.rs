@@ -9,12 +9,14 @@
 
 use std::collections::HashMap;
 
-use docwharf_base::chain::Name;
-use crate::lookup::{SiteFiles, LookupResult, Slashes, resolve_address};
+use crate::lookup::{LookupResult, SiteFiles, Slashes, resolve_address};
+use docwharf_base::error_chain::QuotedName;
 
 use super::pattern::Captures;
-use super::route::{RouteSettings, ComparisonBudget, RedirectEnd, RouteResult, follow_to_end, follow_rule, route_within};
-use super::{RuleAction, RedirectRule};
+use super::route::{
+    ComparisonBudget, RedirectEnd, RouteResult, RouteSettings, follow_rule, follow_to_end, route_within,
+};
+use super::{RedirectRule, RuleAction};
 
 /// A placeholder for a variable part: U+10FFFF is a noncharacter and occurs in no address of a site.
 const PLACEHOLDER: &str = "\u{10ffff}";
@@ -150,13 +152,21 @@ struct RuleChecker<'a, F> {
 
 impl<F: SiteFiles> RuleChecker<'_, F> {
     /// Returns the problem if a file or an earlier rule always answers first.
-    fn find_shadowing(&self, all: &[&RedirectRule], before: &EarlierRules<'_>, rule: &RedirectRule) -> Option<(RuleProblemKind, String)> {
+    fn find_shadowing(
+        &self,
+        all: &[&RedirectRule],
+        before: &EarlierRules<'_>,
+        rule: &RedirectRule,
+    ) -> Option<(RuleProblemKind, String)> {
         if let (Some(address), false) = (rule.pattern.exact(), rule.force)
             && resolve_address(self.site, &address[1..], self.ask.slashes) != LookupResult::Nothing
         {
             let how =
                 "force = true in the configuration, or a ! behind the status in _redirects, would put the rule first";
-            return Some((RuleProblemKind::Shadowed, format!("the site has a page or file there, which is served; {how}")));
+            return Some((
+                RuleProblemKind::Shadowed,
+                format!("the site has a page or file there, which is served; {how}"),
+            ));
         }
         let mut examples = [PLACEHOLDER, OTHER_PLACEHOLDER, ""].map(|word| rule.pattern.example(word)).to_vec();
         examples.retain(|example| rule.pattern.matches(example).is_some());
@@ -241,7 +251,7 @@ fn describe_loop(first: &[u8], way: &[Vec<u8>]) -> String {
 
 /// Formats an address for messages, with `*` for the variable parts.
 fn show_address(address: &[u8]) -> String {
-    let text = Name(address).to_string().replace(PLACEHOLDER, "*");
+    let text = QuotedName(address).to_string().replace(PLACEHOLDER, "*");
     text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(&text).to_owned()
 }
 

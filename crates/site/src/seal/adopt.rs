@@ -6,15 +6,15 @@ use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use docwharf_base::growth::Growth;
 use crate::bundle::BundleReadError;
-use crate::bundle::zip::{ZipEntry, CompressionMethod, ZipArchive};
-use crate::bundle::zip_entry::{ZipEntryReader, VerifiedZipEntry};
-use docwharf_base::model::digest::{Digest, Sha256Hasher};
+use crate::bundle::zip::{CompressionMethod, ZipArchive, ZipEntry};
+use crate::bundle::zip_entry::{VerifiedZipEntry, ZipEntryReader};
 use crate::index::{EntryCompression, IndexEntry};
 use crate::media_types::is_text;
+use docwharf_base::growing_file::WriteProgress;
+use docwharf_base::model::digest::{Digest, Sha256Hasher};
 
-use super::{SealOptions, GatheredEntries, SealProgress, growing_copy};
+use super::{GatheredEntries, SealOptions, SealProgress, growing_copy};
 
 /// The size up to which a stored text does not count against adoption, in bytes.
 const MAX_STORED_TEXT_BYTES: u64 = 1024;
@@ -64,7 +64,7 @@ pub(super) fn verify_members(
     let next = AtomicUsize::new(0);
     // The fault of the first faulty member by position, so that the result does not depend on which thread is faster.
     let fault: Mutex<Option<(usize, BundleReadError)>> = Mutex::new(None);
-    let growth = if received.is_some() { Growth::begun(0) } else { Growth::done() };
+    let growth = if received.is_some() { WriteProgress::growing(0) } else { WriteProgress::complete() };
     let (proofs, archive, copied) = std::thread::scope(|scope| {
         let copy = received.map(|received| {
             let growth = &growth;
@@ -74,8 +74,9 @@ pub(super) fn verify_members(
             })
         });
         let archive = scope.spawn(|| digest_file(zip.file(), &growth));
-        let workers: Vec<_> =
-            (0..effort.threads.max(1)).map(|_| scope.spawn(|| run_worker(zip, &growth, &next, &fault, meter))).collect();
+        let workers: Vec<_> = (0..effort.threads.max(1))
+            .map(|_| scope.spawn(|| run_worker(zip, &growth, &next, &fault, meter)))
+            .collect();
         let mut proofs: Vec<(usize, VerifiedZipEntry)> = Vec::with_capacity(zip.entries.len());
         for worker in workers {
             proofs.extend(join_worker(worker));
@@ -97,7 +98,10 @@ pub(super) fn verify_members(
 
 /// Verifies every member, one after another. `pace` is called with the number of bytes of content that were read; it
 /// may block to limit the speed.
-pub(super) fn verify_members_slowly(zip: &ZipArchive, pace: &mut dyn FnMut(u64)) -> Result<GatheredEntries, BundleReadError> {
+pub(super) fn verify_members_slowly(
+    zip: &ZipArchive,
+    pace: &mut dyn FnMut(u64),
+) -> Result<GatheredEntries, BundleReadError> {
     let mut reader = ZipEntryReader::new();
     let mut proofs = Vec::with_capacity(zip.entries.len());
     for member in &zip.entries {
@@ -132,7 +136,7 @@ fn join_worker<T>(handle: std::thread::ScopedJoinHandle<'_, T>) -> T {
 
 fn run_worker(
     zip: &ZipArchive,
-    growth: &Growth,
+    growth: &WriteProgress,
     next: &AtomicUsize,
     fault: &Mutex<Option<(usize, BundleReadError)>>,
     meter: &SealProgress,
@@ -183,7 +187,7 @@ fn entry(member: &ZipEntry, proof: &VerifiedZipEntry) -> IndexEntry {
 }
 
 /// Computes the SHA-256 and the length of a file while it may still grow.
-pub(super) fn digest_file(file: &File, growth: &Growth) -> io::Result<(Digest, u64)> {
+pub(super) fn digest_file(file: &File, growth: &WriteProgress) -> io::Result<(Digest, u64)> {
     let mut hasher = Sha256Hasher::new();
     let mut buffer = vec![0; 256 * 1024];
     let mut at = 0;

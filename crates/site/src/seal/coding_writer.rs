@@ -5,14 +5,14 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use docwharf_base::codec::content_coding::{ContentCoding, EncoderEffort, ContentEncoder, choose_effort};
+use crate::coding_file::{CodingRecord, encode_head, head_len};
+use crate::index::{EntryCompression, ImageIndex, IndexEntry};
+use crate::media_types::is_archive;
+use docwharf_base::codec::content_coding::{ContentCoding, ContentEncoder, EncoderEffort, choose_effort};
 use docwharf_base::codec::gzip;
 use docwharf_base::codec::inflate::{Inflate, InflateStatus};
 use docwharf_base::model::site_path::is_hidden;
 use docwharf_base::model::version::VersionId;
-use crate::coding_file::{CodingRecord, encode_head, head_len};
-use crate::index::{EntryCompression, IndexEntry, ImageIndex};
-use crate::media_types::is_archive;
 
 /// The maximum size of a content that is compressed, in bytes. Larger ones are rarely requested, take up to a minute
 /// each, and would have to be held in memory.
@@ -23,7 +23,10 @@ const MIN_CONTENT_BYTES: u64 = 64;
 
 /// Whether a file of the site is compressed: text that is sent with gzip.
 fn is_compressed(path: &[u8], entry: &IndexEntry) -> bool {
-    entry.coding == EntryCompression::Deflate && (MIN_CONTENT_BYTES..=MAX_CONTENT_BYTES).contains(&entry.len) && !is_archive(path) && !is_hidden(path)
+    entry.coding == EntryCompression::Deflate
+        && (MIN_CONTENT_BYTES..=MAX_CONTENT_BYTES).contains(&entry.len)
+        && !is_archive(path)
+        && !is_hidden(path)
 }
 
 /// Returns the maximum size of a coding file of this version, in bytes: no body is larger than the gzip form that it

@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use docwharf_base::growth::Growth;
+use docwharf_base::growing_file::WriteProgress;
 
 /// The number of bytes that are copied between two reports of progress.
 const COPY_STEP_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Copies the first `end` bytes and reports the progress to `growth`.
-pub(super) fn copy_growing(from: &File, to: &File, end: u64, growth: &Growth) -> io::Result<()> {
+pub(super) fn copy_growing(from: &File, to: &File, end: u64, growth: &WriteProgress) -> io::Result<()> {
     let mut at = 0;
     while at < end {
         let step = (at + COPY_STEP_BYTES).min(end);
@@ -19,10 +19,10 @@ pub(super) fn copy_growing(from: &File, to: &File, end: u64, growth: &Growth) ->
             return Err(error);
         }
         at = step;
-        growth.reach(at);
+        growth.set_len(at);
     }
     // The bytes behind `end` were copied before.
-    growth.reach(u64::MAX);
+    growth.set_len(u64::MAX);
     Ok(())
 }
 

@@ -9,10 +9,10 @@
 #![deny(clippy::disallowed_methods)]
 
 mod adopt;
+pub mod coding_writer;
 mod growing_copy;
 #[allow(clippy::disallowed_methods)] // the user names the target
 pub mod pack;
-pub mod coding_writer;
 mod rewrite;
 #[allow(clippy::disallowed_methods)] // the user names the target
 pub mod unpack;
@@ -24,24 +24,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use docwharf_base::cores;
-use docwharf_base::directory::{Access, Demands, Directory, FileId};
-use docwharf_base::growth::Growth;
-use docwharf_base::regular;
-use crate::bundle::site_layout::SiteLayout;
 use crate::bundle::folder::FolderReader;
 use crate::bundle::format::{self, RecognizedArchive};
 use crate::bundle::refusal::{BundleFault, BundleRefusal, check_path_conflicts};
+use crate::bundle::site_layout::SiteLayout;
 use crate::bundle::tar::TarReader;
 use crate::bundle::zip::ZipArchive;
 use crate::bundle::zip_entry::ZipReader;
-use crate::bundle::{BundleReader, BundleKind, BundleReadError};
+use crate::bundle::{BundleKind, BundleReadError, BundleReader};
+use crate::image::ImageWriter;
+use crate::index::{self, IndexEntry};
+use docwharf_base::directory::{Directory, FileAccess, FileId, FileRequirements};
+use docwharf_base::growing_file::WriteProgress;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::SitePath;
-use docwharf_base::model::version::{VersionManifest, VersionId};
-use crate::image::ImageWriter;
-use crate::index::{self, IndexEntry};
+use docwharf_base::model::version::{VersionId, VersionManifest};
+use docwharf_base::processors;
+use docwharf_base::regular_file;
 
 /// zlib's fastest level: an image is written once and mostly sent to clients on the same network, so little compression
 /// is enough.
@@ -66,7 +66,7 @@ pub struct SealOptions {
 impl SealOptions {
     /// Creates settings with all processors, the fastest level, and without syncing to disk.
     pub fn new(limits: BundleLimits) -> SealOptions {
-        SealOptions { limits, threads: cores::count(), durable: false, level: FASTEST_LEVEL, may_move: false }
+        SealOptions { limits, threads: processors::count(), durable: false, level: FASTEST_LEVEL, may_move: false }
     }
 }
 
@@ -196,7 +196,8 @@ impl VerifiedBundle {
 
     /// Encodes the index of an image of `image_len` bytes that contains these files.
     pub fn index(&self, image_len: u64) -> Vec<u8> {
-        let files: Vec<(&[u8], IndexEntry)> = self.files.iter().map(|(path, entry)| (path.as_bytes(), *entry)).collect();
+        let files: Vec<(&[u8], IndexEntry)> =
+            self.files.iter().map(|(path, entry)| (path.as_bytes(), *entry)).collect();
         index::encode_index(image_len, self.id, &files)
     }
 }
@@ -220,7 +221,11 @@ pub(crate) struct GatheredEntries {
     pub(crate) folders: Vec<SitePath>,
 }
 
-fn finish_verification(gathered: GatheredEntries, kind: BundleKind, archive: Option<(Digest, u64)>) -> Result<VerifiedBundle, BundleRefusal> {
+fn finish_verification(
+    gathered: GatheredEntries,
+    kind: BundleKind,
+    archive: Option<(Digest, u64)>,
+) -> Result<VerifiedBundle, BundleRefusal> {
     let GatheredEntries { files: raw_files, mut folders } = gathered;
     check_path_conflicts(raw_files.iter().map(|(path, _)| path), folders.iter())?;
     folders.sort_unstable();
@@ -241,7 +246,12 @@ fn finish_verification(gathered: GatheredEntries, kind: BundleKind, archive: Opt
 }
 
 /// Verifies the bundle at `path` and writes its sealed image in `space`.
-pub fn seal(path: &Path, space: &ImageSpace, effort: &SealOptions, meter: &SealProgress) -> Result<SealedBundle, SealError> {
+pub fn seal(
+    path: &Path,
+    space: &ImageSpace,
+    effort: &SealOptions,
+    meter: &SealProgress,
+) -> Result<SealedBundle, SealError> {
     let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
     if is_dir(path)? {
         let folder = FolderReader::open(path, &effort.limits).map_err(lift)?;
@@ -250,7 +260,7 @@ pub fn seal(path: &Path, space: &ImageSpace, effort: &SealOptions, meter: &SealP
         sealing.proven.warnings.extend(warnings);
         return Ok(sealing);
     }
-    let file = regular::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
+    let file = regular_file::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
     seal_opened(file, path, None, space, effort, meter)
 }
 
@@ -278,7 +288,7 @@ pub type FilePlace<'a> = (&'a Directory, &'a OsStr);
 /// for a ZIP, whose directory is at its end, and for a download that fails or ends before its first byte.
 pub fn seal_arriving(
     (directory, name): FilePlace<'_>,
-    growth: &Arc<Growth>,
+    growth: &Arc<WriteProgress>,
     space: &ImageSpace,
     effort: &SealOptions,
     meter: &SealProgress,
@@ -289,7 +299,7 @@ pub fn seal_arriving(
     }
     let path = &directory.path().join(name);
     let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
-    let opened = directory.open_file(name, Access::Read, Demands::SINGLE_NAME);
+    let opened = directory.open_file(name, FileAccess::Read, FileRequirements::SINGLE_NAME);
     let file = opened.map_err(|source| SealError::Read { path: path.clone(), source })?;
     match format::open_growing_archive(file, path, &effort.limits, growth).map_err(lift)? {
         RecognizedArchive::Tar(kind, tar) => seal_tar(*tar, kind, path, space, effort, meter).map(Some),
@@ -348,7 +358,7 @@ fn seal_zip(
         (proved.archive, zip)
     } else {
         growing_copy::copy_range(received, &image, 0, start).map_err(write)?;
-        (adopt::digest_file(&image, &Growth::done()).map_err(write)?, zip)
+        (adopt::digest_file(&image, &WriteProgress::complete()).map_err(write)?, zip)
     };
     rewrite_zip(zip, archive, path, space, effort, meter)
 }
@@ -357,8 +367,8 @@ fn seal_zip(
 /// later download can write to the sealed file, and must still be that file: another user may own the folder and
 /// replace it.
 fn open_moved_image(dir: &Directory, received: &File) -> io::Result<File> {
-    let image = dir.open_file(IMAGE_FILE_NAME, Access::ReadWrite, Demands::SINGLE_NAME)?;
-    if FileId::of(&image.metadata()?) == FileId::of(&received.metadata()?) {
+    let image = dir.open_file(IMAGE_FILE_NAME, FileAccess::ReadWrite, FileRequirements::SINGLE_NAME)?;
+    if FileId::from_metadata(&image.metadata()?) == FileId::from_metadata(&received.metadata()?) {
         Ok(image)
     } else {
         let why = "another process replaced the file while it was being stored; check who may write to the store, then try \
@@ -368,7 +378,13 @@ fn open_moved_image(dir: &Directory, received: &File) -> io::Result<File> {
 }
 
 /// Verifies a moved ZIP in place: in `space`, under the image's name. No other process writes to it.
-fn seal_moved_zip(image: File, path: &Path, space: &ImageSpace, effort: &SealOptions, meter: &SealProgress) -> Result<SealedBundle, SealError> {
+fn seal_moved_zip(
+    image: File,
+    path: &Path,
+    space: &ImageSpace,
+    effort: &SealOptions,
+    meter: &SealProgress,
+) -> Result<SealedBundle, SealError> {
     let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
     let write = |source| SealError::Write { path: space.path().to_owned(), source };
     let zip = ZipArchive::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
@@ -388,7 +404,7 @@ fn seal_moved_zip(image: File, path: &Path, space: &ImageSpace, effort: &SealOpt
     }
     let archive = match archive {
         Some(archive) => archive,
-        None => adopt::digest_file(&image, &Growth::done()).map_err(write)?,
+        None => adopt::digest_file(&image, &WriteProgress::complete()).map_err(write)?,
     };
     rewrite_zip(zip, archive, path, space, effort, meter)
 }
@@ -467,11 +483,12 @@ pub fn verify(path: &Path, effort: &SealOptions, meter: &SealProgress) -> Result
 
 /// No limits, for images: the archive was within its limits when it was received, and an image may be larger than its
 /// archive.
-const NO_LIMITS: BundleLimits = BundleLimits { entries: u64::MAX, unpacked: u64::MAX, archive: u64::MAX, entry: u64::MAX };
+const NO_LIMITS: BundleLimits =
+    BundleLimits { entries: u64::MAX, unpacked: u64::MAX, archive: u64::MAX, entry: u64::MAX };
 
 /// Verifies a sealed image again.
 pub fn verify_image(path: &Path, effort: &SealOptions) -> Result<VerifiedBundle, SealError> {
-    let file = regular::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
+    let file = regular_file::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
     verify_opened_image(file, path, effort)
 }
 
@@ -493,7 +510,7 @@ pub fn verify_slowly(image: File, path: &Path, pace: &mut dyn FnMut(u64)) -> Res
 }
 
 fn open(path: &Path, limits: &BundleLimits) -> Result<RecognizedArchive, BundleReadError> {
-    format::open_archive(regular::open(path).map_err(BundleReadError::io(path))?, path, limits)
+    format::open_archive(regular_file::open(path).map_err(BundleReadError::io(path))?, path, limits)
 }
 
 #[allow(clippy::disallowed_methods)] // only a hint: opening the path decides

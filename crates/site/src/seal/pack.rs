@@ -6,10 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::bundle::folder::FolderReader;
-use crate::bundle::{BundleReader, BundleKind};
+use crate::bundle::{BundleKind, BundleReader};
 use docwharf_base::model::site_path::SitePath;
 
-use super::{SealOptions, SealProgress, VerifiedBundle, SealError, ImageSpace, seal, verify};
+use super::{ImageSpace, SealError, SealOptions, SealProgress, VerifiedBundle, seal, verify};
 
 /// zlib's default level: a bundle is written once and transferred often.
 const GZIP_LEVEL: u32 = 6;
@@ -70,7 +70,12 @@ pub fn pack(folder: &Path, to: &Path, effort: &SealOptions, meter: &SealProgress
 }
 
 /// As [`pack`], with the progress of all its passes.
-pub fn pack_with_progress(folder: &Path, to: &Path, effort: &SealOptions, passes: &PackProgress) -> Result<VerifiedBundle, PackError> {
+pub fn pack_with_progress(
+    folder: &Path,
+    to: &Path,
+    effort: &SealOptions,
+    passes: &PackProgress,
+) -> Result<VerifiedBundle, PackError> {
     pack_measured(folder, to, effort, [&passes.reading, &passes.writing, &passes.proving])
 }
 

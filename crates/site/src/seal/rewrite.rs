@@ -13,15 +13,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::bundle::refusal::BundleFault;
-use crate::bundle::{BundleReader, BundleEntryKind, BundleEntry, BundleReadError};
+use crate::bundle::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader};
+use crate::image::{ImageMember, ImageWriter};
+use crate::index::{EntryCompression, IndexEntry};
+use crate::media_types::is_compressible;
 use docwharf_base::codec::deflate::Deflater;
 use docwharf_base::model::digest::Sha256Hasher;
 use docwharf_base::model::site_path::SitePath;
-use crate::image::{ImageWriter, ImageMember};
-use crate::index::{EntryCompression, IndexEntry};
-use crate::media_types::is_compressible;
 
-use super::{SealOptions, GatheredEntries, SealProgress};
+use super::{GatheredEntries, SealOptions, SealProgress};
 
 /// The maximum content of a batch, in bytes.
 const BATCH_BYTES: usize = 512 * 1024;
@@ -186,7 +186,12 @@ impl BatchReader<'_> {
         Ok(())
     }
 
-    fn add_small_file(&mut self, entries: &mut dyn BundleReader, path: SitePath, head: &BundleEntry) -> Result<(), BundleReadError> {
+    fn add_small_file(
+        &mut self,
+        entries: &mut dyn BundleReader,
+        path: SitePath,
+        head: &BundleEntry,
+    ) -> Result<(), BundleReadError> {
         if self.batch.content.len() + head.size as usize > BATCH_BYTES && !self.batch.files.is_empty() {
             self.flush()?;
         }
@@ -224,11 +229,17 @@ impl BatchReader<'_> {
         self.shared.lock().failed.take().map_or(Ok(()), |error| Err(BundleReadError::Sink(error)))
     }
 
-    fn write_large_file(&mut self, entries: &mut dyn BundleReader, path: SitePath, head: &BundleEntry) -> Result<(), BundleReadError> {
+    fn write_large_file(
+        &mut self,
+        entries: &mut dyn BundleReader,
+        path: SitePath,
+        head: &BundleEntry,
+    ) -> Result<(), BundleReadError> {
         self.flush()?;
         let turn = self.take_turn();
         let mut state = self.shared.await_turn(turn);
-        let coding = if is_compressible(path.as_bytes()) { EntryCompression::Deflate } else { EntryCompression::Stored };
+        let coding =
+            if is_compressible(path.as_bytes()) { EntryCompression::Deflate } else { EntryCompression::Stored };
         let result = write_large(entries, &mut state, path, head, coding, self.level);
         self.meter.add(head.size);
         self.shared.end_turn(state);
@@ -331,7 +342,13 @@ fn copy_member(state: &mut RewriteState, path: SitePath, mut entry: IndexEntry) 
 }
 
 /// Runs a worker, which hashes, compresses and appends.
-fn run_worker(receive: &Mutex<Receiver<FileBatch>>, shared: &RewriteShared, nudge: &SyncSender<()>, level: u32, meter: &SealProgress) {
+fn run_worker(
+    receive: &Mutex<Receiver<FileBatch>>,
+    shared: &RewriteShared,
+    nudge: &SyncSender<()>,
+    level: u32,
+    meter: &SealProgress,
+) {
     let mut deflater = Deflater::new(level);
     let mut hasher = Sha256Hasher::new();
     let writing = shared.lock().writer.is_some();

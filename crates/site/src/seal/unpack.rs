@@ -9,12 +9,12 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::extract::{self, FileTree};
+use crate::mapping;
 use docwharf_base::codec::inflate::Inflate;
 use docwharf_base::model::site_path::{SitePath, is_hidden};
-use crate::mapping;
-use crate::extract::{self, FileTree};
 
-use super::{SealOptions, SealProgress, VerifiedBundle, SealError, SealedBundle, ImageSpace, seal};
+use super::{ImageSpace, SealError, SealOptions, SealProgress, SealedBundle, VerifiedBundle, seal};
 
 /// The reason why nothing was unpacked.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,13 @@ fn write_error(path: &Path) -> impl FnOnce(io::Error) -> UnpackError + '_ {
 
 /// Verifies the bundle at `from` and writes its site to `to`, which must be absent or an empty folder; `raw` writes
 /// every accepted entry. After a failure `to` is as it was before.
-pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &SealOptions, meter: &SealProgress) -> Result<VerifiedBundle, UnpackError> {
+pub fn unpack(
+    from: &Path,
+    to: &Path,
+    raw: bool,
+    effort: &SealOptions,
+    meter: &SealProgress,
+) -> Result<VerifiedBundle, UnpackError> {
     let exists = match fs::read_dir(to) {
         Ok(mut entries) => match entries.next() {
             None => true,
@@ -76,7 +82,8 @@ pub fn unpack(from: &Path, to: &Path, raw: bool, effort: &SealOptions, meter: &S
     for (path, entry) in files.iter().filter(|(path, _)| raw || !is_hidden(path.as_bytes())) {
         let coded = &image[entry.offset as usize..(entry.offset + entry.coded_len) as usize];
         let mut file = made.create(path).map_err(|e| write_error(&path_for_message(to, path))(e.into()))?;
-        extract::write_content(&mut file, coded, entry, &mut inflate).map_err(write_error(&path_for_message(to, path)))?;
+        extract::write_content(&mut file, coded, entry, &mut inflate)
+            .map_err(write_error(&path_for_message(to, path)))?;
     }
     if exists {
         move_up(tree.path(), to)?;

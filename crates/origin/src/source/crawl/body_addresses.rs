@@ -3,7 +3,7 @@
 use url::Url;
 
 use super::address::{LinkTarget, resolve_link};
-use super::body_format::{AddressVisitor, BodyFormat, AddressPurpose, manifest, style};
+use super::body_format::{AddressPurpose, AddressVisitor, BodyFormat, manifest, style};
 use super::script::ReadBudget;
 use super::{html, script};
 

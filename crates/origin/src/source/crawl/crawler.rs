@@ -10,19 +10,21 @@ use url::Url;
 
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::site_path::is_page;
-use docwharf_base::net::trouble::{Cause, Trouble};
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_site::media_types::media_type;
 
-use super::address::{SiteAddress, LinkTarget, resolve_link};
-use super::deadline::CrawlDeadline;
-use super::body_format::{BodyFormat, AddressPurpose};
-use super::fetch::{CrawlResponse, Fetcher};
-use super::results::{CrawlRequest, FetchedBody, ForbiddenLinks, CrawlResults, CrawlOutcome, NOT_FOUND_PATH, RequestPurpose};
-use super::file_names::NamingCandidate;
+use super::address::{LinkTarget, SiteAddress, resolve_link};
 use super::body_addresses::{Resolver, visit_addresses};
+use super::body_format::{AddressPurpose, BodyFormat};
+use super::deadline::CrawlDeadline;
+use super::fetch::{CrawlResponse, Fetcher};
+use super::file_names::NamingCandidate;
+use super::results::{
+    CrawlOutcome, CrawlRequest, CrawlResults, FetchedBody, ForbiddenLinks, NOT_FOUND_PATH, RequestPurpose,
+};
 use super::robots::Robots;
 use super::spool::BodySpool;
-use super::{Crawl, CrawlError, Resource, script, sitemap};
+use super::{Crawl, CrawlError, SharedResource, script, sitemap};
 
 /// Maximum size of all bodies together, in bytes.
 const MAX_SITE_BYTES: u64 = 8 << 30;
@@ -113,7 +115,7 @@ struct Crawler<'a> {
     /// Requests that were guesses and have now been named for this purpose. They are handled one after the other in a
     /// loop and not where the purpose is found, because handling one may add another, any number of times.
     needed: Vec<(CrawlRequest, AddressPurpose)>,
-    tasks: JoinSet<(CrawlRequest, Vec<String>, Result<CrawlResponse, Trouble>)>,
+    tasks: JoinSet<(CrawlRequest, Vec<String>, Result<CrawlResponse, RequestError>)>,
     /// Pages by name and content; each of them will be one file.
     pages: HashSet<(Vec<u8>, Digest)>,
     asked: u64,
@@ -205,8 +207,8 @@ impl Crawler<'_> {
             return Err(CrawlError::AddressBytes { limit: ADDRESS_BYTES });
         }
         let known = self.found.wanted.len() as u64 + 1;
-        let held = self.deadline.watch.hold_share(Resource::CrawlAddresses, known);
-        held.map_err(CrawlError::share(Resource::CrawlAddresses))?;
+        let held = self.deadline.watch.hold_share(SharedResource::CrawlAddresses, known);
+        held.map_err(CrawlError::share(SharedResource::CrawlAddresses))?;
         self.found.wanted.insert(ask.clone(), RequestPurpose { how, by: by.cloned() });
         self.queued_pages += usize::from(!is_payload);
         self.queue.push_back(ask);
@@ -217,8 +219,11 @@ impl Crawler<'_> {
         let count = if how == AddressPurpose::Guess { &mut self.guessed } else { &mut self.asked };
         *count += 1;
         // Each page may also have a payload.
-        let most =
-            if how == AddressPurpose::Guess { self.crawl.most.saturating_mul(2).saturating_add(16) } else { self.crawl.most };
+        let most = if how == AddressPurpose::Guess {
+            self.crawl.most.saturating_mul(2).saturating_add(16)
+        } else {
+            self.crawl.most
+        };
         if *count > most {
             return Err(CrawlError::TooMany { most: self.crawl.most, address: ask.address.to_string() });
         }
@@ -250,11 +255,15 @@ impl Crawler<'_> {
     }
 
     /// Records a response.
-    fn take(&mut self, ask: CrawlRequest, answer: Result<CrawlResponse, Trouble>) -> Result<(), CrawlError> {
+    fn take(&mut self, ask: CrawlRequest, answer: Result<CrawlResponse, RequestError>) -> Result<(), CrawlError> {
         let how = self.found.wanted.get(&ask).map_or(AddressPurpose::Guess, |wanted| wanted.how);
         let answer = match answer {
             Ok(answer) => answer,
-            Err(source) if how > AddressPurpose::Guess || ask.address.path == ROBOTS || source.cause == Cause::NotSent => {
+            Err(source)
+                if how > AddressPurpose::Guess
+                    || ask.address.path == ROBOTS
+                    || source.cause == RequestErrorCause::NotConnected =>
+            {
                 return Err(CrawlError::Fetch { url: self.url(&ask.address), source });
             }
             Err(trouble) => {
@@ -296,7 +305,8 @@ impl Crawler<'_> {
         let place = self.found.spool.put(&body).map_err(|source| self.write(source))?;
         let varies = matches!(sort, BodyFormat::Style | BodyFormat::Manifest);
         // Servers look for the 404 page under this name.
-        let named = if ask.address.path == NOT_FOUND_PATH { SiteAddress::of_path("/404.html") } else { ask.address.clone() };
+        let named =
+            if ask.address.path == NOT_FOUND_PATH { SiteAddress::of_path("/404.html") } else { ask.address.clone() };
         let item = NamingCandidate::new(named, sort == BodyFormat::Page, &media_type, Digest::of(&body), varies);
         let charset =
             charset.filter(|name| !matches!(name.as_str(), "utf-8" | "utf8" | "us-ascii") && !body.is_ascii());
@@ -313,7 +323,10 @@ impl Crawler<'_> {
         let Some(CrawlOutcome::FetchedBody(kept)) = self.found.met.get_mut(ask) else { return Ok(()) };
         kept.is_read = true;
         let sort = kept.sort;
-        if sort == BodyFormat::Page && !ask.is_payload && self.pages.insert((kept.item.preferred.clone(), kept.item.digest)) {
+        if sort == BodyFormat::Page
+            && !ask.is_payload
+            && self.pages.insert((kept.item.preferred.clone(), kept.item.digest))
+        {
             self.deadline.watch.count_page();
         }
         let base = if ask.address.path == NOT_FOUND_PATH { SiteAddress::of_path("/") } else { ask.address.clone() };
@@ -376,7 +389,12 @@ impl Crawler<'_> {
     }
 
     /// Queues the target of a link, if it is on this site.
-    fn queue_target(&mut self, leads: &LinkTarget, how: AddressPurpose, by: Option<&Arc<SiteAddress>>) -> Result<(), CrawlError> {
+    fn queue_target(
+        &mut self,
+        leads: &LinkTarget,
+        how: AddressPurpose,
+        by: Option<&Arc<SiteAddress>>,
+    ) -> Result<(), CrawlError> {
         self.deadline.check()?;
         let LinkTarget::Here { address, .. } = leads else { return Ok(()) };
         if how < AddressPurpose::Guess {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{CrawlError, Resource, JobContext};
+use super::{CrawlError, JobContext, SharedResource};
 
 /// Time limit of a crawl, and the job state through which it may be cancelled earlier. Every loop over data that a
 /// server has sent checks it.
@@ -28,7 +28,7 @@ impl<'a> CrawlDeadline<'a> {
     pub(super) fn hold(&self) -> Result<(), CrawlError> {
         self.check()?;
         let time = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.watch.hold_share(Resource::CrawlTime, time).map_err(CrawlError::share(Resource::CrawlTime))
+        self.watch.hold_share(SharedResource::CrawlTime, time).map_err(CrawlError::share(SharedResource::CrawlTime))
     }
 
     /// Fails if the crawl was cancelled or its time is over.

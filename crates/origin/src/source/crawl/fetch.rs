@@ -11,11 +11,11 @@ use tokio::time::{sleep, timeout};
 use url::Url;
 
 use docwharf_base::backoff;
+use docwharf_base::net::NetworkSettings;
+use docwharf_base::net::client::{ClientError, build_client};
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause, retry_after};
+use docwharf_base::net::retry::{CallAttempts, CallKind};
 use docwharf_base::secret::SafeUrl;
-use docwharf_base::net::Network;
-use docwharf_base::net::client::{ClientError, client};
-use docwharf_base::net::retry::{Attempts, Call};
-use docwharf_base::net::trouble::{Cause, Trouble, retry_after};
 
 /// Maximum size of a body in bytes; a larger one is refused.
 pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
@@ -48,44 +48,53 @@ pub(super) struct CrawlResponse {
 #[derive(Debug)]
 pub(super) struct Fetcher {
     client: reqwest::Client,
-    patience: Network,
+    patience: NetworkSettings,
     large: Arc<Semaphore>,
 }
 
 impl Fetcher {
     pub(super) fn new() -> Result<Fetcher, ClientError> {
-        let patience = Network::default();
-        Ok(Fetcher { client: client(&patience)?, patience, large: Arc::new(Semaphore::new(MAX_LARGE_BODIES)) })
+        let patience = NetworkSettings::default();
+        Ok(Fetcher { client: build_client(&patience)?, patience, large: Arc::new(Semaphore::new(MAX_LARGE_BODIES)) })
     }
 
     /// Sends a GET, with retries, and returns the response. `is_payload` adds the header field that a Next.js client
     /// sends when it navigates to a page. Failed attempts are appended to `said`.
-    pub(super) async fn get(&self, url: &Url, is_payload: bool, said: &mut Vec<String>) -> Result<CrawlResponse, Trouble> {
-        let mut attempts = Attempts::default();
+    pub(super) async fn get(
+        &self,
+        url: &Url,
+        is_payload: bool,
+        said: &mut Vec<String>,
+    ) -> Result<CrawlResponse, RequestError> {
+        let mut attempts = CallAttempts::default();
         loop {
             let trouble = match self.once(url, is_payload).await {
                 Ok(answer) => return Ok(answer),
                 Err(trouble) => trouble,
             };
-            let Some(pause) = attempts.next(Call::Read, &trouble, backoff::random()) else { return Err(trouble) };
+            let Some(pause) = attempts.next_pause(CallKind::Read, &trouble, backoff::random_fraction()) else {
+                return Err(trouble);
+            };
             said.push(format!("{url}: {trouble}; asked again in {} ms", pause.as_millis()));
             sleep(pause).await;
         }
     }
 
-    async fn once(&self, url: &Url, is_payload: bool) -> Result<CrawlResponse, Trouble> {
-        let shown = SafeUrl::parse(url.as_str()).map_err(|why| Trouble::new(Cause::Redirected, why))?;
-        let late = |_| Trouble::new(Cause::Lost, "no answer in time");
+    async fn once(&self, url: &Url, is_payload: bool) -> Result<CrawlResponse, RequestError> {
+        let shown =
+            SafeUrl::parse(url.as_str()).map_err(|why| RequestError::new(RequestErrorCause::RefusedRedirect, why))?;
+        let late = |_| RequestError::new(RequestErrorCause::NoResponse, "no answer in time");
         let mut request = self.client.get(url.clone()).header(ACCEPT, "*/*").header(ACCEPT_ENCODING, "identity");
         if is_payload {
             request = request.header("RSC", "1");
         }
-        let answer = timeout(self.patience.call, request.send()).await.map_err(late)?;
-        let mut answer = answer.map_err(|error| Trouble::from_client(error, &shown))?;
+        let answer = timeout(self.patience.call_timeout, request.send()).await.map_err(late)?;
+        let mut answer = answer.map_err(|error| RequestError::from_client(error, &shown))?;
         let status = answer.status().as_u16();
         let headers = answer.headers().clone();
         if matches!(status, 408 | 429 | 500..) {
-            let mut trouble = Trouble::new(Cause::Status(status), format!("it answers {}", answer.status()));
+            let mut trouble =
+                RequestError::new(RequestErrorCause::Status(status), format!("it answers {}", answer.status()));
             trouble.retry_after = retry_after(&headers, SystemTime::now());
             return Err(trouble);
         }
@@ -106,7 +115,7 @@ impl Fetcher {
         &self,
         answer: &mut reqwest::Response,
         shown: &SafeUrl,
-    ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), Trouble> {
+    ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), RequestError> {
         let (mut body, mut large) = (Vec::new(), None);
         // Time spent waiting for the server; waiting for a permit does not count.
         let mut waited = Duration::ZERO;
@@ -132,8 +141,8 @@ impl Fetcher {
 
     /// Returns the timeout for the next piece, after waiting `waited` for `bytes` of the body so far.
     fn left(&self, waited: Duration, bytes: usize) -> Duration {
-        let whole = self.patience.idle + Duration::from_secs(bytes as u64 / MIN_BYTES_PER_SECOND);
-        whole.saturating_sub(waited).min(self.patience.idle)
+        let whole = self.patience.idle_timeout + Duration::from_secs(bytes as u64 / MIN_BYTES_PER_SECOND);
+        whole.saturating_sub(waited).min(self.patience.idle_timeout)
     }
 }
 
@@ -141,14 +150,16 @@ async fn read(
     idle: Duration,
     answer: &mut reqwest::Response,
     shown: &SafeUrl,
-) -> Result<Option<bytes::Bytes>, Trouble> {
+) -> Result<Option<bytes::Bytes>, RequestError> {
     let piece = timeout(idle, answer.chunk()).await;
-    let piece = piece.map_err(|_| Trouble::new(Cause::Lost, "the answer stopped in the middle, or came too slowly"))?;
-    piece.map_err(|error| Trouble::from_client(error, shown))
+    let piece = piece.map_err(|_| {
+        RequestError::new(RequestErrorCause::NoResponse, "the answer stopped in the middle, or came too slowly")
+    })?;
+    piece.map_err(|error| RequestError::from_client(error, shown))
 }
 
-fn too_large() -> Trouble {
-    Trouble::new(Cause::TooLarge, format!("it is larger than {} MiB", MAX_BODY_BYTES >> 20))
+fn too_large() -> RequestError {
+    RequestError::new(RequestErrorCause::TooLarge, format!("it is larger than {} MiB", MAX_BODY_BYTES >> 20))
 }
 
 /// Returns the media type and the charset of a `Content-Type`, in lower case.
@@ -163,7 +174,7 @@ fn content_type(text: &str) -> (String, Option<String>) {
 }
 
 /// Removes content codings, which some servers apply although the request does not accept them.
-fn decoded(headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Trouble> {
+fn decoded(headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, RequestError> {
     let values = headers.get_all(CONTENT_ENCODING).into_iter().filter_map(|value| value.to_str().ok());
     let codings: Vec<String> =
         values.flat_map(|value| value.split(',')).map(|c| c.trim().to_ascii_lowercase()).collect();
@@ -176,10 +187,12 @@ fn decoded(headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, Trouble> {
             "deflate" => ZlibDecoder::new(&body[..]).take(most).read_to_end(&mut out),
             other => {
                 let what = format!("it is encoded as {other:?}, which was not asked for");
-                return Err(Trouble::new(Cause::TooLarge, what));
+                return Err(RequestError::new(RequestErrorCause::TooLarge, what));
             }
         };
-        done.map_err(|error| Trouble::new(Cause::Lost, format!("its {coding} coding is damaged: {error}")))?;
+        done.map_err(|error| {
+            RequestError::new(RequestErrorCause::NoResponse, format!("its {coding} coding is damaged: {error}"))
+        })?;
         if out.len() > MAX_BODY_BYTES { Err(too_large()) } else { Ok(out) }
     })
 }

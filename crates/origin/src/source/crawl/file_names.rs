@@ -8,12 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use docwharf_site::bundle::site_layout::SiteLayout;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::site_path::{MAX_COMPONENT_BYTES, SitePath, components, extension, is_hidden, is_page};
+use docwharf_site::bundle::site_layout::SiteLayout;
 use docwharf_site::lookup::RESERVED_FOLDER;
-use docwharf_site::rules::netlify_files::{HEADERS_FILE, REDIRECTS_FILE};
 use docwharf_site::media_types::media_type;
+use docwharf_site::rules::netlify_files::{HEADERS_FILE, REDIRECTS_FILE};
 
 use super::address::SiteAddress;
 
@@ -49,7 +49,13 @@ pub(super) enum Rank {
 }
 
 impl NamingCandidate {
-    pub(super) fn new(address: SiteAddress, is_html: bool, media_type: &str, digest: Digest, varies: bool) -> NamingCandidate {
+    pub(super) fn new(
+        address: SiteAddress,
+        is_html: bool,
+        media_type: &str,
+        digest: Digest,
+        varies: bool,
+    ) -> NamingCandidate {
         let (preferred, is_altered) = preferred(&address, is_html, media_type);
         let rank = match () {
             () if is_altered => Rank::Altered,
@@ -176,8 +182,9 @@ fn legal(part: &[u8]) -> Vec<u8> {
 }
 
 fn is_served(name: &[u8]) -> bool {
-    let reserved =
-        components(name).next() == Some(RESERVED_FOLDER) || name == REDIRECTS_FILE.as_bytes() || name == HEADERS_FILE.as_bytes();
+    let reserved = components(name).next() == Some(RESERVED_FOLDER)
+        || name == REDIRECTS_FILE.as_bytes()
+        || name == HEADERS_FILE.as_bytes();
     let Ok(Some(path)) = SitePath::parse(name, true) else { return false };
     // Launchers and files that operating systems leave behind are not content (docs/design/archives.md, rule 12).
     let index = SitePath::parse(b"index.html", false).ok().flatten();
@@ -239,7 +246,8 @@ mod tests {
 
     /// Digests are shown as `#`.
     fn named(items: &[(&str, &str, &str)]) -> Vec<String> {
-        let items: Vec<NamingCandidate> = items.iter().map(|(address, kind, content)| item(address, kind, content)).collect();
+        let items: Vec<NamingCandidate> =
+            items.iter().map(|(address, kind, content)| item(address, kind, content)).collect();
         let shown = |name: &[u8]| {
             let text = String::from_utf8(name.to_vec()).unwrap();
             let is_digest = |part: &str| part.len() == 16 && part.bytes().all(|b| b.is_ascii_hexdigit());

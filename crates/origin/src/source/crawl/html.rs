@@ -8,17 +8,17 @@ use lol_html::html_content::{ContentType, Element, TextChunk};
 use lol_html::{HtmlRewriter, MemorySettings, Settings, element, text};
 use serde_json::Value;
 
-use docwharf_site::links::{srcset_addresses, refresh_address};
-use docwharf_site::external::page::MAX_PAGE_MEMORY_BYTES;
 use docwharf_site::external::character_references::resolve_references;
+use docwharf_site::external::page::MAX_PAGE_MEMORY_BYTES;
+use docwharf_site::links::{refresh_address, srcset_addresses};
 
-use super::body_format::{AddressVisitor, AddressPurpose, part_of, style, unless_equal};
+use super::body_format::{AddressPurpose, AddressVisitor, part_of, style, unless_equal};
 
 /// Maximum depth of `noscript` content that is parsed as a page of its own.
 const DEPTH: u32 = 2;
 
 /// Returns the page with the replacements that `meet` returned; `None` if it cannot be parsed to its end within
-/// [`MEMORY`]. In that case `meet` was still called for the part that was parsed.
+/// [`QUERY_MEMORY_BYTES`]. In that case `meet` was still called for the part that was parsed.
 pub(super) fn rewrite_page(html: &[u8], meet: &mut AddressVisitor<'_>) -> Option<Vec<u8>> {
     nested(html, DEPTH, meet)
 }

@@ -19,19 +19,19 @@
 //! that React renders again lead to the address without the query.
 
 pub mod address;
-mod site_copy;
-mod deadline;
-mod body_format;
-mod fetch;
-mod results;
-mod html;
-mod file_names;
 mod body_addresses;
+mod body_format;
+mod crawler;
+mod deadline;
+mod fetch;
+mod file_names;
+mod html;
+mod results;
 pub mod robots;
 mod script;
+mod site_copy;
 pub mod sitemap;
 mod spool;
-mod crawler;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -40,12 +40,12 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use url::Url;
 
-use docwharf_base::runtime;
 use docwharf_base::net::client::ClientError;
-use docwharf_base::net::seconds;
-use docwharf_base::net::trouble::Trouble;
+use docwharf_base::net::format_seconds;
+use docwharf_base::net::request_error::RequestError;
+use docwharf_base::runtime;
 
-use super::{NoShare, Resource, JobContext};
+use super::{JobContext, LimitReached, SharedResource};
 use deadline::CrawlDeadline;
 
 /// Settings of a crawl of a running site.
@@ -92,7 +92,7 @@ pub enum CrawlError {
         url: Url,
         /// The reason why there is no usable response.
         #[source]
-        source: Trouble,
+        source: RequestError,
     },
     /// The site has more pages and assets than the limit.
     #[error(
@@ -112,19 +112,19 @@ pub enum CrawlError {
     },
     /// The crawl exceeded its time limit.
     #[error(
-        "the crawl was ended after {}: the site answers too slowly for its size, or has no end; allow a longer time, or disallow a part of it in robots.txt", seconds(*time)
+        "the crawl was ended after {}: the site answers too slowly for its size, or has no end; allow a longer time, or disallow a part of it in robots.txt", format_seconds(*time)
     )]
     Time {
         /// The time limit.
         time: Duration,
     },
     /// The crawl, together with all others, exceeds a limit.
-    #[error("the crawl was ended: {}; start it again later, or raise that limit", why.reached("crawls", *resource))]
+    #[error("the crawl was ended: {}; start it again later, or raise that limit", why.describe("crawls", *resource))]
     Share {
         /// The exhausted resource.
-        resource: Resource,
+        resource: SharedResource,
         /// The reached limit: that of the organization, or that of all together.
-        why: NoShare,
+        why: LimitReached,
     },
     /// The site is larger than a crawl may be.
     #[error("the site is larger than {} GiB, which is the limit of a crawl", limit >> 30)]
@@ -158,7 +158,7 @@ pub enum CrawlError {
 }
 
 impl CrawlError {
-    fn share(resource: Resource) -> impl FnOnce(NoShare) -> CrawlError {
+    fn share(resource: SharedResource) -> impl FnOnce(LimitReached) -> CrawlError {
         move |why| CrawlError::Share { resource, why }
     }
 }
@@ -179,7 +179,7 @@ pub fn crawl(crawl: &Crawl, paths: Option<&[String]>, into: &Path, watch: &JobCo
     if std::fs::read_dir(into).map_err(write)?.next().is_some() {
         return Err(write(io::Error::other("the folder is not empty")));
     }
-    let runtime = runtime::build(&mut Builder::new_current_thread()).map_err(CrawlError::Runtime)?;
+    let runtime = runtime::build_runtime(&mut Builder::new_current_thread()).map_err(CrawlError::Runtime)?;
     let deadline = CrawlDeadline::new(watch, crawl.time);
     let found = runtime.block_on(crawler::crawl_site(crawl, paths, into, deadline))?;
     site_copy::write_copy(crawl, &found, into, deadline)

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use url::Url;
 
-use docwharf_base::net::trouble::Trouble;
+use docwharf_base::net::request_error::RequestError;
 
-use super::address::{SiteAddress, LinkTarget};
-use super::body_format::{BodyFormat, AddressPurpose};
+use super::address::{LinkTarget, SiteAddress};
+use super::body_format::{AddressPurpose, BodyFormat};
 use super::file_names::NamingCandidate;
-use super::spool::{SpoolRange, BodySpool};
+use super::spool::{BodySpool, SpoolRange};
 
 /// Path that no site has a page at; its response is the site's 404 page.
 pub(super) const NOT_FOUND_PATH: &str = "/docwharf-asks-for-a-page-that-is-not-there";
@@ -31,7 +31,7 @@ pub(super) enum CrawlOutcome {
     /// No content, with this status.
     Missing(u16),
     /// No usable response for an address that is not required.
-    Failed(Trouble),
+    Failed(RequestError),
 }
 
 /// A response with content.
@@ -115,7 +115,8 @@ mod tests {
         }
         assert_eq!((upward.count, downward.count), (50, 50));
         assert_eq!(upward.first, downward.first);
-        let expected: Vec<(SiteAddress, Option<Arc<SiteAddress>>)> = (0..20).map(|n| (address(n), Some(page("/a")))).collect();
+        let expected: Vec<(SiteAddress, Option<Arc<SiteAddress>>)> =
+            (0..20).map(|n| (address(n), Some(page("/a")))).collect();
         assert_eq!(upward.first.into_iter().collect::<Vec<_>>(), expected);
     }
 }

@@ -177,7 +177,9 @@ pub(super) fn modules(text: &str, tell: &mut dyn FnMut(&str)) {
             let rest = text[at + word.len()..].trim_start();
             let rest = rest.strip_prefix('(').map_or(rest, str::trim_start);
             let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'' | '`')) else { continue };
-            let Some(end) = rest[1..].bytes().take(MAX_NAME_BYTES).position(|b| char::from(b) == quote) else { continue };
+            let Some(end) = rest[1..].bytes().take(MAX_NAME_BYTES).position(|b| char::from(b) == quote) else {
+                continue;
+            };
             let name = &rest[1..=end];
             let is_path = ["./", "../", "/"].iter().any(|begin| name.starts_with(begin));
             if is_path && is_file(name) && !name.contains(|c| ends_name(c) || c == '$') {

@@ -9,17 +9,17 @@ use std::sync::OnceLock;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use docwharf_base::model::site_path::{SitePath, is_page};
+use docwharf_site::extract::FileTree;
 use docwharf_site::lookup::{self, SiteFiles, Slashes};
 use docwharf_site::rules::netlify_files::{self, REDIRECTS_FILE};
 use docwharf_site::rules::{RuleDraft, RuleSet};
-use docwharf_site::extract::FileTree;
 
-use super::address::{SiteAddress, LinkTarget};
-use super::deadline::CrawlDeadline;
-use super::body_format::{BodyFormat, AddressPurpose, manifest, style};
-use super::results::{CrawlRequest, FetchedBody, CrawlResults, CrawlOutcome, NOT_FOUND_PATH};
-use super::file_names::assign;
+use super::address::{LinkTarget, SiteAddress};
 use super::body_addresses::Resolver;
+use super::body_format::{AddressPurpose, BodyFormat, manifest, style};
+use super::deadline::CrawlDeadline;
+use super::file_names::assign;
+use super::results::{CrawlOutcome, CrawlRequest, CrawlResults, FetchedBody, NOT_FOUND_PATH};
 use super::{Crawl, CrawlError, Crawled, html, script};
 
 /// Characters that are percent-encoded in the paths of links and rules: all that HTML, CSS or a rule could interpret.
@@ -174,8 +174,12 @@ impl<'a> Copy<'a> {
         for _ in 0..HOPS {
             match self.met(&at) {
                 // A redirect rule cannot match a query, so the link points to the target of the redirect.
-                Some(CrawlOutcome::Moved(_, LinkTarget::Here { address, .. })) if at.query.is_some() => at = address.clone(),
-                Some(CrawlOutcome::Moved(_, LinkTarget::Elsewhere(url))) if at.query.is_some() => return Some(url.to_string()),
+                Some(CrawlOutcome::Moved(_, LinkTarget::Here { address, .. })) if at.query.is_some() => {
+                    at = address.clone()
+                }
+                Some(CrawlOutcome::Moved(_, LinkTarget::Elsewhere(url))) if at.query.is_some() => {
+                    return Some(url.to_string());
+                }
                 _ => {
                     let renamed = self.renamed(&at);
                     let moved = (at != *address).then(|| at.to_string());
@@ -252,7 +256,9 @@ impl<'a> Copy<'a> {
                 continue;
             }
             let line = match met {
-                CrawlOutcome::Moved(status, to) => self.target(address, to, warnings).map(|to| format!("{to} {status}")),
+                CrawlOutcome::Moved(status, to) => {
+                    self.target(address, to, warnings).map(|to| format!("{to} {status}"))
+                }
                 // Scripts may request it at its original address.
                 CrawlOutcome::FetchedBody(_) => self.renamed(address).map(|name| format!("{name} 200")),
                 _ => None,
@@ -309,7 +315,9 @@ impl<'a> Copy<'a> {
     fn warnings(&self) -> Warnings {
         let mut warnings = Warnings::default();
         for (ask, met) in &self.found.met {
-            let Some(wanted) = self.found.wanted.get(ask).filter(|wanted| wanted.how > AddressPurpose::Guess) else { continue };
+            let Some(wanted) = self.found.wanted.get(ask).filter(|wanted| wanted.how > AddressPurpose::Guess) else {
+                continue;
+            };
             let CrawlOutcome::Missing(status) = met else { continue };
             warnings.push(format!("{} answers {status}{}", ask.address, leads_there(wanted.by.as_deref())));
         }
@@ -322,9 +330,8 @@ impl<'a> Copy<'a> {
             warnings.push(format!("robots.txt disallows the targets of {} links", forbidden.count));
         }
         if let (count @ 1.., Some(one)) = &self.found.foreign {
-            warnings.push(format!(
-                "{count} addresses in sitemaps are of other origins and were skipped, {one} among them"
-            ));
+            warnings
+                .push(format!("{count} addresses in sitemaps are of other origins and were skipped, {one} among them"));
         }
         if !self.files.contains_key(&b"404.html"[..]) {
             warnings.push(

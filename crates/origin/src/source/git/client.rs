@@ -8,11 +8,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use docwharf_base::chain::OneLine;
+use docwharf_base::error_chain::OneLine;
 
-use super::address::{RepositoryAddress, GitCredentials, PROTOCOLS};
-use super::process::{ProgramLimits, ProgramStop, ProgramResult, run};
-use super::{GitAuthor, GitCommit, Git, GitError, NAMES, is_branch_name};
+use super::address::{GitCredentials, PROTOCOLS, RepositoryAddress};
+use super::process::{ProgramLimits, ProgramResult, ProgramStop, run};
+use super::{Git, GitAuthor, GitCommit, GitError, NAMES, is_branch_name};
 
 /// Local reference of the fetched branch: its own name may be too long for a file.
 const HEAD: &str = "refs/heads/head";
@@ -205,7 +205,8 @@ impl<'a> GitClient<'a> {
         if let Some(site) = site {
             command.env("GIT_DIR", &self.repository).env("GIT_WORK_TREE", site).current_dir(site);
         }
-        let ended = run(command.args(arguments), true, self.bounds, &mut |line| watch.log_line(self.address.scrub(line)));
+        let ended =
+            run(command.args(arguments), true, self.bounds, &mut |line| watch.log_line(self.address.scrub(line)));
         let ProgramResult { status, output, last } = match ended {
             Err(ProgramStop::Start(_, error)) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(GitError::NotInstalled);

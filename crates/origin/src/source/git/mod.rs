@@ -22,8 +22,8 @@ mod address;
 mod branch;
 mod client;
 mod output_lines;
-mod memory;
 mod process;
+mod process_memory;
 mod sandbox;
 mod site_folder;
 
@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use docwharf_base::model::units::show_size;
 
-use super::{NoShare, Resource, JobContext};
+use super::{JobContext, LimitReached, SharedResource};
 
 use address::RepositoryAddress;
 use client::GitClient;
@@ -213,14 +213,14 @@ pub enum GitError {
         processes: u64,
     },
     /// The build, together with all others, exceeds a limit.
-    #[error("{doing} was ended: {}; start it again later, or raise that limit", why.reached("builds", *resource))]
+    #[error("{doing} was ended: {}; start it again later, or raise that limit", why.describe("builds", *resource))]
     Share {
         /// The operation that was running.
         doing: &'static str,
         /// The exhausted resource.
-        resource: Resource,
+        resource: SharedResource,
         /// The reached limit: that of the organization, or that of all together.
-        why: NoShare,
+        why: LimitReached,
     },
     /// The size of the written files cannot be measured.
     #[error("{doing} was ended: what it has written cannot be measured because {} cannot be read", path.display())]

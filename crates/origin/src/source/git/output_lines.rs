@@ -1,6 +1,6 @@
 //! Splits the output of programs into lines that a log can hold.
 
-use docwharf_base::chain::is_plain;
+use docwharf_base::error_chain::is_printable;
 
 /// Maximum length of a line in bytes; the rest is left out.
 const MAX_LINE_BYTES: usize = 4096;
@@ -52,7 +52,7 @@ fn clean(raw: &[u8]) -> String {
                 continue;
             }
             '\t' => ' ',
-            c if is_plain(c) => c,
+            c if is_printable(c) => c,
             _ => continue,
         };
         if line.len() + c.len_utf8() > MAX_LINE_BYTES - '…'.len_utf8() {

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
-use super::super::{NoShare, Resource, JobContext};
+use super::super::{JobContext, LimitReached, SharedResource};
 use super::Git;
 use super::output_lines::Lines;
-use super::memory::memory_of;
+use super::process_memory::memory_of;
 
 /// Interval at which the end of a program, cancellation and the deadline are checked.
 const TICK: Duration = Duration::from_millis(20);
@@ -65,7 +65,7 @@ pub(super) enum ProgramStop {
     /// It started more processes than the limit.
     Processes,
     /// Its organization, or all together, reached the limit of a shared resource.
-    Share(Resource, NoShare),
+    Share(SharedResource, LimitReached),
     /// It wrote files that cannot be measured.
     Hidden(PathBuf, io::Error),
     /// It did not start, or its status cannot be read.
@@ -141,7 +141,7 @@ impl<'a> ProgramLimits<'a> {
                 }
             }
         }
-        self.hold(Resource::BuildDisk, self.size - left)
+        self.hold(SharedResource::BuildDisk, self.size - left)
     }
 
     /// Measures these processes; fails if their number or memory is over a limit.
@@ -154,11 +154,11 @@ impl<'a> ProgramLimits<'a> {
         if memory > self.memory {
             return Err(ProgramStop::Memory);
         }
-        self.hold(Resource::BuildProcesses, count)?;
-        self.hold(Resource::BuildMemory, memory)
+        self.hold(SharedResource::BuildProcesses, count)?;
+        self.hold(SharedResource::BuildMemory, memory)
     }
 
-    fn hold(&self, resource: Resource, amount: u64) -> Result<(), ProgramStop> {
+    fn hold(&self, resource: SharedResource, amount: u64) -> Result<(), ProgramStop> {
         self.watch.hold_share(resource, amount).map_err(|why| ProgramStop::Share(resource, why))
     }
 }
@@ -179,7 +179,8 @@ pub(super) fn run(
 ) -> Result<ProgramResult, ProgramStop> {
     bounds.look()?;
     let program = PathBuf::from(command.get_program());
-    let (mut family, heard) = start(command, wants_output, bounds).map_err(|error| ProgramStop::Start(program, error))?;
+    let (mut family, heard) =
+        start(command, wants_output, bounds).map_err(|error| ProgramStop::Start(program, error))?;
     let mut ended = ProgramResult { status: ExitStatus::default(), output: Vec::new(), last: String::new() };
     let mut last: Vec<String> = Vec::new();
     let mut take = |heard: Heard| match heard {
@@ -210,7 +211,11 @@ pub(super) fn run(
 }
 
 /// Starts a program, and threads that read its output. The threads end when no process is left that could write.
-fn start(command: &mut Command, wants_output: bool, bounds: &ProgramLimits<'_>) -> io::Result<(ProcessTree, Receiver<Heard>)> {
+fn start(
+    command: &mut Command,
+    wants_output: bool,
+    bounds: &ProgramLimits<'_>,
+) -> io::Result<(ProcessTree, Receiver<Heard>)> {
     // Bounded: a program that writes faster than its output is read has to wait.
     let (sender, heard) = mpsc::sync_channel(64);
     let (lines, errors) = io::pipe()?;

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use docwharf_base::chain::OneLine;
+use docwharf_base::error_chain::OneLine;
 
 use super::address::redact;
 use super::process::{ProgramLimits, ProgramStop, run};
@@ -140,7 +140,11 @@ struct SandboxPaths {
 impl<'a> BuildEnvironment<'a> {
     /// Creates the folders of the build beside the checkout, and gives them and the checkout to the user that will run
     /// it.
-    pub(super) fn new(git: &'a Git, site: &'a Path, bounds: &'a ProgramLimits<'a>) -> Result<BuildEnvironment<'a>, GitError> {
+    pub(super) fn new(
+        git: &'a Git,
+        site: &'a Path,
+        bounds: &'a ProgramLimits<'a>,
+    ) -> Result<BuildEnvironment<'a>, GitError> {
         let cell = BuildEnvironment { git, site, bounds, is_root: rustix::process::geteuid().is_root() };
         for folder in cell.beside() {
             fs::DirBuilder::new().mode(0o700).create(&folder).map_err(GitError::io("make", &folder))?;
@@ -224,7 +228,9 @@ impl<'a> BuildEnvironment<'a> {
         let how = ended.how();
         watch.log_line(format!("the build ended after {:.1} s with {how}", began.elapsed().as_secs_f64()));
         if ended.status.code() == Some(127) {
-            watch.log_line("exit code 127 mostly means that a command is not found; tools outside /usr have to be named");
+            watch.log_line(
+                "exit code 127 mostly means that a command is not found; tools outside /usr have to be named",
+            );
         }
         if ended.status.success() {
             return Ok(());

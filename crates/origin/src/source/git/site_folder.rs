@@ -50,7 +50,7 @@ pub(super) fn remove_unpublishable(site: &Path, watch: &JobContext) -> Result<()
                 left_out += 1;
                 if left_out <= NAMED {
                     let name = path.strip_prefix(site).unwrap_or(&path).as_os_str().as_encoded_bytes();
-                    let name = docwharf_base::chain::Name(name);
+                    let name = docwharf_base::error_chain::QuotedName(name);
                     watch.log_line(format!("{name} is left out: it is a link that leads nowhere, or out of the site"));
                 }
             }

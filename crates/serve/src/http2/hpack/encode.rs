@@ -60,7 +60,7 @@ fn append_integer(mut value: usize, bits: u32, first: u8, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{HpackDecoder, DecodedFields};
+    use super::super::{DecodedFields, HpackDecoder};
     use super::*;
 
     #[test]

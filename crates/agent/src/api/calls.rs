@@ -1,0 +1,213 @@
+//! The calls of the management API: whether each may be repeated, and the advice to print when it fails.
+
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
+use docwharf_base::net::retry::{CallKind, MAX_SYNC_RETRY_AFTER};
+
+/// A call of the management API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApiCall {
+    /// Start an export job.
+    Start,
+    /// Poll the state of an export job.
+    Poll,
+    /// Request a link to the bundle of an export job.
+    Link,
+    /// Start a preview, or deploy it again.
+    Preview,
+    /// Poll the state of a preview's deployment.
+    Deployment,
+    /// Request a page of search analytics.
+    Searches,
+}
+
+impl ApiCall {
+    /// Returns the kind of call, which decides whether it may be repeated.
+    pub fn kind(self) -> CallKind {
+        match self {
+            ApiCall::Start | ApiCall::Preview => CallKind::Start,
+            ApiCall::Poll | ApiCall::Deployment | ApiCall::Searches => CallKind::Read,
+            ApiCall::Link => CallKind::Link,
+        }
+    }
+
+    /// Returns advice for a person about this failure, to be appended to its message; empty if there is none.
+    pub fn advice(self, trouble: &RequestError) -> String {
+        let hint = match trouble.cause {
+            RequestErrorCause::Status(401) => unauthorized_advice(trouble),
+            RequestErrorCause::Status(403) => self.forbidden_advice(trouble),
+            RequestErrorCause::Status(400 | 422) => match self {
+                ApiCall::Preview => "check the branch and api.projectId",
+                ApiCall::Searches => "check the dates, --limit, --cursor and api.projectId",
+                ApiCall::Deployment => "check the status id and api.statusPath",
+                ApiCall::Start | ApiCall::Poll | ApiCall::Link => "check api.domain and staticExport.version",
+            },
+            RequestErrorCause::Status(404) => match self {
+                ApiCall::Start => "check api.baseUrl and api.domain",
+                ApiCall::Poll | ApiCall::Link => "there is no such job any more, or not at this api.baseUrl",
+                ApiCall::Preview | ApiCall::Searches => "check api.baseUrl and api.projectId",
+                ApiCall::Deployment => "there is no such deployment, or its state is at another api.statusPath",
+            },
+            RequestErrorCause::Status(409) => "the upstream is in another state than we think; try again later",
+            _ if trouble.retry_after.is_some_and(|wait| wait > MAX_SYNC_RETRY_AFTER) => "try again then",
+            RequestErrorCause::Status(429) => match self {
+                ApiCall::Preview => "an organization may start 5 previews a minute: try again later",
+                ApiCall::Searches => "an organization may ask for analytics 100 times an hour: try again later",
+                _ => "too many requests: try again later",
+            },
+            RequestErrorCause::NotConnected => "check api.baseUrl, the network and proxies",
+            RequestErrorCause::Unreadable => "the server at api.baseUrl does not speak the management API",
+            RequestErrorCause::NoResponse | RequestErrorCause::Status(500..) => {
+                "the upstream has trouble; try again later"
+            }
+            RequestErrorCause::Tls
+            | RequestErrorCause::RefusedRedirect
+            | RequestErrorCause::TooLarge
+            | RequestErrorCause::Disk
+            | RequestErrorCause::Status(_) => return String::new(),
+        };
+        if hint.is_empty() { String::new() } else { format!("; {hint}") }
+    }
+
+    fn forbidden_advice(self, trouble: &RequestError) -> &'static str {
+        let said = trouble.to_string().to_ascii_lowercase();
+        let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+        let is_preview = matches!(self, ApiCall::Preview | ApiCall::Deployment);
+        if says(&["plan", "enterprise", "upgrade"]) {
+            return match self {
+                _ if is_preview => "previews need another plan: ask the vendor",
+                ApiCall::Searches => "search analytics need another plan: ask the vendor",
+                _ => "static export needs another plan: ask the vendor",
+            };
+        }
+        if says(&["read-only", "read only", "readonly", "scope", "permission", "write"]) {
+            return match self {
+                _ if is_preview => "the key may not do this: make one that may start previews",
+                ApiCall::Searches => "the key may not do this: make one that may read analytics",
+                _ => "the key may not do this: make one that may start exports",
+            };
+        }
+        if says(&["address", "allowlist", "allow list", "whitelist", " ip "]) {
+            return "this machine's address is not allowed: have it added to the list";
+        }
+        match self {
+            ApiCall::Start => {
+                "the plan may lack static export, the key may be read-only, or this address is not allowed"
+            }
+            ApiCall::Preview => "the plan may lack previews, the key may be read-only, or this address is not allowed",
+            _ => "the key may not do this, or this address is not allowed",
+        }
+    }
+}
+
+/// Returns the advice for a 401, without what the upstream's message already says.
+fn unauthorized_advice(trouble: &RequestError) -> &'static str {
+    let said = trouble.to_string().to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    if says(&["new one", "new key", "another key"]) {
+        return "";
+    }
+    if says(&["key"]) && says(&["wrong", "invalid", "revoked", "expired", "unknown"]) {
+        return "put a valid one in its place";
+    }
+    "the key is wrong, revoked or has expired: put a valid one in its place"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_upstream_says_of_a_key_is_not_said_twice() {
+        for (said, hint) in [
+            ("401 Unauthorized", "; the key is wrong, revoked or has expired: put a valid one in its place"),
+            ("401 Unauthorized: Invalid API key", "; put a valid one in its place"),
+            ("401 Unauthorized: this key is wrong, revoked or over; ask for a new one", ""),
+        ] {
+            assert_eq!(ApiCall::Start.advice(&RequestError::new(RequestErrorCause::Status(401), said)), hint, "{said}");
+        }
+    }
+
+    const ALL: [ApiCall; 6] =
+        [ApiCall::Start, ApiCall::Poll, ApiCall::Link, ApiCall::Preview, ApiCall::Deployment, ApiCall::Searches];
+
+    #[test]
+    fn what_begins_something_is_not_repeated_like_what_only_asks() {
+        let calls = [CallKind::Start, CallKind::Read, CallKind::Link, CallKind::Start, CallKind::Read, CallKind::Read];
+        assert_eq!(ALL.map(ApiCall::kind), calls);
+    }
+
+    /// Checks the hints of all calls for one failure: a part of each, in the order of [`ALL`].
+    fn assert_hints(trouble: &RequestError, parts: [&str; 6]) {
+        for (ask, part) in ALL.into_iter().zip(parts) {
+            let hint = ask.advice(trouble);
+            let is_right =
+                if part.is_empty() { hint.is_empty() } else { hint.starts_with("; ") && hint.contains(part) };
+            assert!(is_right, "{ask:?} {trouble}: {hint:?} has no {part:?}");
+        }
+    }
+
+    #[test]
+    fn each_call_has_a_hint_for_what_may_be_wrong_with_it() {
+        let status = |status, words: &str| RequestError::new(RequestErrorCause::Status(status), words);
+        for (code, parts) in [
+            (400, ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor"]),
+            (422, ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor"]),
+            (404, ["api.domain", "no such job", "no such job", "projectId", "no such deployment", "projectId"]),
+            (409, ["another state"; 6]),
+            (429, ["too many", "too many", "too many", "5 previews", "too many", "100 times"]),
+            (500, ["has trouble"; 6]),
+            (599, ["has trouble"; 6]),
+            (402, [""; 6]),
+            (405, [""; 6]),
+        ] {
+            assert_hints(&status(code, "x"), parts);
+        }
+        for (words, parts) in [
+            (
+                "needs the Enterprise plan",
+                ["export need", "export need", "export need", "previews need", "previews need", "analytics need"],
+            ),
+            (
+                "the key is READ-ONLY",
+                [
+                    "start exports",
+                    "start exports",
+                    "start exports",
+                    "start previews",
+                    "start previews",
+                    "read analytics",
+                ],
+            ),
+            ("your IP 127.0.0.1 is not on the allowlist", ["address is not allowed: have it added"; 6]),
+            (
+                "no",
+                [
+                    "static export, the key",
+                    "the key may not",
+                    "the key may not",
+                    "previews, the key",
+                    "the key may not",
+                    "the key may not",
+                ],
+            ),
+        ] {
+            assert_hints(&status(403, words), parts);
+        }
+        for (cause, part) in [
+            (RequestErrorCause::NotConnected, "proxies"),
+            (RequestErrorCause::Unreadable, "does not speak"),
+            (RequestErrorCause::NoResponse, "has trouble"),
+            (RequestErrorCause::Tls, ""),
+            (RequestErrorCause::RefusedRedirect, ""),
+            (RequestErrorCause::TooLarge, ""),
+            (RequestErrorCause::Disk, ""),
+        ] {
+            assert_hints(&RequestError::new(cause, "x"), [part; 6]);
+        }
+        for (code, wait, part) in [(503, 60, "has trouble"), (503, 61, "try again then"), (409, 61, "another state")] {
+            let mut trouble = status(code, "x");
+            trouble.retry_after = Some(std::time::Duration::from_secs(wait));
+            assert_hints(&trouble, [part; 6]);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The length of a file that is read while it is still being written, such as a copy or a download.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The number of bytes of a growing file that can be read. The writer updates it; readers wait for it.
+#[derive(Debug)]
+pub struct WriteProgress {
+    state: Mutex<WriteState>,
+    news: Condvar,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WriteState {
+    /// This many bytes from the beginning can be read.
+    Growing(u64),
+    /// The file is complete, with this many bytes.
+    Complete(u64),
+    /// The file will not be completed, or the bytes already written are no longer valid.
+    GivenUp,
+}
+
+impl WriteProgress {
+    /// Creates the state of a file of which the first `there` bytes are written and more follow.
+    pub fn growing(there: u64) -> WriteProgress {
+        WriteProgress { state: Mutex::new(WriteState::Growing(there)), news: Condvar::new() }
+    }
+
+    /// Creates the state of a complete file of any length.
+    pub fn complete() -> WriteProgress {
+        WriteProgress { state: Mutex::new(WriteState::Complete(u64::MAX)), news: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, WriteState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn update(&self, now: impl FnOnce(WriteState) -> WriteState) {
+        let mut state = self.state();
+        *state = now(*state);
+        drop(state);
+        self.news.notify_all();
+    }
+
+    /// Reports that the first `there` bytes can be read now.
+    pub fn set_len(&self, there: u64) {
+        self.update(|state| if let WriteState::Growing(_) = state { WriteState::Growing(there) } else { state });
+    }
+
+    /// Reports that the file is complete at its current length.
+    pub fn mark_complete(&self) {
+        self.update(|state| if let WriteState::Growing(there) = state { WriteState::Complete(there) } else { state });
+    }
+
+    /// Wakes all readers with a failure: the file will not be completed.
+    pub fn give_up(&self) {
+        self.update(|_| WriteState::GivenUp);
+    }
+
+    /// Whether the file is complete.
+    pub fn is_complete(&self) -> bool {
+        matches!(*self.state(), WriteState::Complete(_))
+    }
+
+    /// Waits until the first `to` bytes can be read or the file is complete, and returns how many bytes can be read.
+    /// Returns `None` if the writer gave up.
+    pub fn wait_for(&self, to: u64) -> Option<u64> {
+        let is_early = |state: &mut WriteState| matches!(state, WriteState::Growing(there) if *there < to);
+        let state = self.news.wait_while(self.state(), is_early).unwrap_or_else(PoisonError::into_inner);
+        match *state {
+            WriteState::Growing(there) | WriteState::Complete(there) => Some(there),
+            WriteState::GivenUp => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_waits_learns_of_enough_of_the_end_and_of_none() {
+        let growth = WriteProgress::growing(3);
+        assert_eq!(growth.wait_for(3), Some(3));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| growth.wait_for(5));
+            growth.set_len(4);
+            growth.set_len(7);
+            assert_eq!(waiting.join().unwrap(), Some(7));
+            let waiting = scope.spawn(|| growth.wait_for(100));
+            growth.mark_complete();
+            assert_eq!(waiting.join().unwrap(), Some(7), "that was all");
+        });
+        growth.set_len(200);
+        assert_eq!((growth.wait_for(100), growth.is_complete()), (Some(7), true), "an end is an end");
+        let growth = WriteProgress::growing(0);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| growth.wait_for(1));
+            growth.give_up();
+            assert_eq!(waiting.join().unwrap(), None);
+        });
+        growth.set_len(1);
+        growth.mark_complete();
+        assert_eq!((growth.wait_for(1), growth.is_complete()), (None, false));
+        assert_eq!(WriteProgress::complete().wait_for(u64::MAX), Some(u64::MAX));
+    }
+}

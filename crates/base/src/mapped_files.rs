@@ -1,0 +1,81 @@
+//! The files that this process has mapped into memory. A mapping outlives the name of its file: the space of a removed
+//! file is free only after the last mapping is gone.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Device and inode number. An inode number is not reused as long as the file is mapped.
+type Inode = (u64, u64);
+
+static MAPPED_FILES: Mutex<Vec<(Inode, Weak<()>)>> = Mutex::new(Vec::new());
+
+/// Registers a file as mapped until it is dropped.
+#[derive(Debug)]
+pub struct MappingGuard {
+    _alive: Arc<()>,
+}
+
+impl MappingGuard {
+    /// Registers the file with this metadata as mapped.
+    pub fn register(file: &Metadata) -> MappingGuard {
+        let alive = Arc::new(());
+        let mut mapped = MAPPED_FILES.lock().unwrap_or_else(PoisonError::into_inner);
+        mapped.retain(|(_, alive)| alive.strong_count() > 0);
+        mapped.push((inode(file), Arc::downgrade(&alive)));
+        MappingGuard { _alive: alive }
+    }
+}
+
+/// The mappings of one file in this process.
+#[derive(Debug)]
+pub struct FileMappings(Vec<Weak<()>>);
+
+impl FileMappings {
+    /// Finds the mappings of the file with this metadata.
+    pub fn find(file: &Metadata) -> FileMappings {
+        let mapped = MAPPED_FILES.lock().unwrap_or_else(PoisonError::into_inner);
+        FileMappings(
+            mapped.iter().filter(|(mapped, _)| *mapped == inode(file)).map(|(_, alive)| alive.clone()).collect(),
+        )
+    }
+
+    /// Whether at least one of the mappings still exists.
+    pub fn is_any_alive(&self) -> bool {
+        self.0.iter().any(|alive| alive.strong_count() > 0)
+    }
+}
+
+fn inode(file: &Metadata) -> Inode {
+    (file.dev(), file.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_mapped_as_long_as_one_of_its_notes_is_kept() {
+        let file = tempfile::tempfile().unwrap().metadata().unwrap();
+        assert!(!FileMappings::find(&file).is_any_alive());
+        let notes = (MappingGuard::register(&file), MappingGuard::register(&file));
+        let mappings = FileMappings::find(&file);
+        drop(notes.0);
+        assert!(mappings.is_any_alive());
+        drop(notes.1);
+        assert!(!mappings.is_any_alive());
+        assert!(!FileMappings::find(&file).is_any_alive());
+    }
+
+    #[test]
+    fn the_note_of_one_file_says_nothing_of_another() {
+        let [one, other] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+        let of = |file: &std::fs::File| FileMappings::find(&file.metadata().unwrap()).is_any_alive();
+        let note = MappingGuard::register(&one.metadata().unwrap());
+        assert_eq!((of(&one), of(&other)), (true, false));
+        let _second = MappingGuard::register(&other.metadata().unwrap());
+        assert_eq!((of(&one), of(&other)), (true, true), "a note outlives those that are taken later");
+        drop(note);
+        assert_eq!((of(&one), of(&other)), (false, true));
+    }
+}

@@ -1,0 +1,397 @@
+//! The failure of a request: its cause, which decides about a retry, and its description in one line.
+
+use std::error::Error;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use http::header::{DATE, RETRY_AFTER};
+
+use crate::secret::{SafeUrl, Scrubber};
+
+/// Minimum difference between this machine's clock and the server's that is reported.
+const MIN_REPORTED_SKEW: Duration = Duration::from_mins(1);
+/// Upper bound of a wait, whatever an upstream asks for.
+pub const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
+/// Upper bound of the quotation from a response that is not JSON, in characters.
+const MAX_QUOTED_CHARS: usize = 200;
+
+/// The cause of a failure, as far as a retry depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestErrorCause {
+    /// There was no connection: the request was never sent.
+    NotConnected,
+    /// The TLS handshake failed; a retry is of no use.
+    Tls,
+    /// There was no response, or it was cut off.
+    NoResponse,
+    /// The response is complete, but its content is not understood.
+    Unreadable,
+    /// A complete response with this status.
+    Status(u16),
+    /// A redirect that must not be followed.
+    RefusedRedirect,
+    /// The body is larger than the limit.
+    TooLarge,
+    /// This machine could not store the received data.
+    Disk,
+}
+
+/// The failure of a request.
+#[derive(Debug, Clone)]
+pub struct RequestError {
+    /// The cause, which decides about a retry.
+    pub cause: RequestErrorCause,
+    /// The wait that the upstream demands with `Retry-After`.
+    pub retry_after: Option<Duration>,
+    /// Boxed, so that a `Result` with this error stays small.
+    words: Box<RequestErrorText>,
+}
+
+#[derive(Debug, Clone)]
+struct RequestErrorText {
+    message: String,
+    /// The `<Code>` of a storage service's response.
+    code: Option<String>,
+    /// A note that this machine's clock is wrong, which may be the reason.
+    skew_note: Option<String>,
+}
+
+impl RequestError {
+    /// Creates a failure with this description.
+    pub fn new(cause: RequestErrorCause, what: impl Into<String>) -> RequestError {
+        RequestError {
+            cause,
+            retry_after: None,
+            words: Box::new(RequestErrorText { message: what.into(), code: None, skew_note: None }),
+        }
+    }
+
+    /// The `<Code>` of a storage service's response.
+    pub fn code(&self) -> Option<&str> {
+        self.words.code.as_deref()
+    }
+
+    /// Converts an error of the client library for a request to `url`. The library's message would contain the whole
+    /// URL, so it is removed.
+    pub fn from_client(error: reqwest::Error, url: &SafeUrl) -> RequestError {
+        let connect = error.is_connect();
+        let timeout = error.is_timeout();
+        let error = error.without_url();
+        // Each layer of the client repeats the message of the one below; the last message tells what has happened.
+        let mut why = error.to_string();
+        let mut tls = false;
+        let mut source = error.source();
+        while let Some(cause) = source {
+            why = cause.to_string();
+            tls |= is_tls(cause);
+            source = cause.source();
+        }
+        let why = match why.as_str() {
+            _ if tls && why.contains("UnknownIssuer") => {
+                format!(
+                    "{why}; the server's certificate comes from an unknown authority: name its root in api.caFile or SSL_CERT_FILE"
+                )
+            }
+            _ if tls && why.contains("InvalidContentType") => {
+                "the server does not speak TLS; is it plain http?".to_owned()
+            }
+            _ => why,
+        };
+        let host = url.host();
+        match (tls, connect, timeout) {
+            (true, ..) => RequestError::new(RequestErrorCause::Tls, format!("cannot agree on TLS with {host}: {why}")),
+            (_, true, true) => {
+                RequestError::new(RequestErrorCause::NotConnected, format!("no connection to {host} in time"))
+            }
+            (_, true, false) => {
+                RequestError::new(RequestErrorCause::NotConnected, format!("cannot connect to {host}: {why}"))
+            }
+            (_, false, true) => RequestError::new(RequestErrorCause::NoResponse, "no answer in time"),
+            _ => RequestError::new(RequestErrorCause::NoResponse, format!("the answer was cut: {why}")),
+        }
+    }
+
+    /// Creates a failure from a complete response with an error status.
+    pub fn from_answer(status: u16, headers: &HeaderMap, body: &[u8], scrubber: &Scrubber) -> RequestError {
+        let said = quote_body(body, scrubber);
+        let reason = http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+        let mut what = format!("{status}{}", reason.map_or_else(String::new, |reason| format!(" {reason}")));
+        if !said.is_empty() {
+            what.push_str(": ");
+            what.push_str(&said);
+        }
+        let mut trouble = RequestError::new(RequestErrorCause::Status(status), what);
+        trouble.retry_after = retry_after(headers, SystemTime::now());
+        trouble.words.skew_note =
+            describe_clock_skew(headers, SystemTime::now()).filter(|_| matches!(status, 400 | 401 | 403));
+        trouble.words.code = xml_element_text(&scrubber.scrub(&String::from_utf8_lossy(body)), "Code");
+        trouble
+    }
+
+    /// Creates a failure from a response with a success status and an unusable body.
+    pub fn unreadable(status: u16, why: &str, body: &[u8], scrubber: &Scrubber) -> RequestError {
+        let said = quote_body(body, scrubber);
+        let said = if said.is_empty() { "the body is empty".to_owned() } else { said };
+        RequestError::new(RequestErrorCause::Unreadable, format!("{status}, but {why}: {said}"))
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words.message)?;
+        if let Some(skew) = &self.words.skew_note {
+            write!(f, "; {skew}")?;
+        }
+        if let Some(wait) = self.retry_after {
+            write!(f, "; it asks to be left alone for {} s", wait.as_secs())?;
+        }
+        Ok(())
+    }
+}
+
+impl Error for RequestError {}
+
+/// Whether a TLS error is among the causes. An I/O error that wraps another error hides it from `source`.
+fn is_tls(error: &(dyn Error + 'static)) -> bool {
+    if error.is::<rustls::Error>() {
+        return true;
+    }
+    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    inner.is_some_and(|inner| is_tls(inner))
+}
+
+/// Quotes the body of an error: the API's `error` and `details`, a storage service's code and message, else its
+/// beginning.
+fn quote_body(body: &[u8], scrubber: &Scrubber) -> String {
+    let scrubbed = |text: &str| scrubber.scrub(text.trim());
+    if let Ok(value) = serde_json::from_slice::<serde_json::Value>(body)
+        && let Some(error) = value.get("error").and_then(|error| error.as_str())
+    {
+        let details = value.get("details").and_then(|details| details.as_array());
+        let more: Vec<&str> =
+            details.into_iter().flatten().filter_map(|detail| detail.get("message")?.as_str()).collect();
+        let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join("; ")) };
+        // The message is not cut here: a line is bounded where it is printed.
+        return scrubbed(&format!("{error}{more}"));
+    }
+    // Secrets are hidden before the text is cut: half a secret is a secret, too.
+    let text = scrubbed(&String::from_utf8_lossy(body));
+    if let Some(code) = xml_element_text(&text, "Code") {
+        let message = xml_element_text(&text, "Message").map_or_else(String::new, |message| format!(" ({message})"));
+        return truncate_chars(&format!("{code}{message}"), MAX_QUOTED_CHARS);
+    }
+    truncate_chars(&text, MAX_QUOTED_CHARS)
+}
+
+fn truncate_chars(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// Returns the text of the first XML element with this name: enough for the flat responses of storage services.
+fn xml_element_text(text: &str, name: &str) -> Option<String> {
+    let (_, rest) = text.split_once(&format!("<{name}>"))?;
+    let (inner, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(truncate_chars(inner.trim(), MAX_QUOTED_CHARS))
+}
+
+/// Reads `Retry-After`: seconds or a date (RFC 9110 section 10.2.3). The result is at most [`LONGEST`].
+pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
+        // A number with too many digits to parse is a long time, too.
+        Duration::from_secs(text.parse().unwrap_or(u64::MAX))
+    } else {
+        // The date is by the server's clock, so it is compared with the server's `Date` if the response has one.
+        let date = headers.get(DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+        httpdate::parse_http_date(text).ok()?.duration_since(date.unwrap_or(now)).unwrap_or_default()
+    };
+    Some(wait.min(MAX_RETRY_AFTER))
+}
+
+/// Describes how far this machine's clock is from the server's `Date`; none up to one minute.
+pub fn describe_clock_skew(headers: &HeaderMap, now: SystemTime) -> Option<String> {
+    let date = httpdate::parse_http_date(headers.get(DATE)?.to_str().ok()?).ok()?;
+    let (off, way) = match now.duration_since(date) {
+        Ok(off) => (off, "ahead of"),
+        Err(error) => (error.duration(), "behind"),
+    };
+    let minutes = off.as_secs().div_ceil(60);
+    (off > MIN_REPORTED_SKEW).then(|| format!("this machine's clock is {minutes} min {way} the server's"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::secret::Secret;
+
+    use super::*;
+
+    fn answer(status: u16, body: &str) -> String {
+        RequestError::from_answer(status, &HeaderMap::new(), body.as_bytes(), &Scrubber::default()).to_string()
+    }
+
+    #[test]
+    fn an_error_body_is_quoted_in_its_own_words() {
+        assert_eq!(answer(401, r#"{"error":"no such key"}"#), "401 Unauthorized: no such key");
+        let details = r#"{"error":"bad","details":[{"message":"a"},{"message":"b"}]}"#;
+        assert_eq!(answer(400, details), "400 Bad Request: bad (a; b)");
+        let xml = "<?xml?><Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>";
+        assert_eq!(answer(403, xml), "403 Forbidden: AccessDenied (Request has expired)");
+        assert_eq!(answer(502, "<html>bad gateway</html>"), "502 Bad Gateway: <html>bad gateway</html>");
+        assert_eq!(answer(503, ""), "503 Service Unavailable");
+        assert_eq!(
+            answer(500, &"x".repeat(999)).chars().count(),
+            "500 Internal Server Error: ".len() + MAX_QUOTED_CHARS + 1
+        );
+    }
+
+    #[test]
+    fn not_even_half_a_secret_is_quoted_where_a_body_is_cut() {
+        let secret = "dwk_0123456789abcdef";
+        let mut scrubber = Scrubber::default();
+        scrubber.hide(&Secret::new(secret.to_owned()));
+        for before in 0..=MAX_QUOTED_CHARS + 5 {
+            let body = format!("{}{secret} and more of it{}", "x".repeat(before), "y".repeat(MAX_QUOTED_CHARS));
+            let said = RequestError::from_answer(502, &HeaderMap::new(), body.as_bytes(), &scrubber).to_string();
+            assert!(!said.contains("dwk"), "{before}: {said}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let of = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, text.parse().unwrap());
+            retry_after(&headers, now)
+        };
+        assert_eq!(of("7"), Some(Duration::from_secs(7)));
+        let date = httpdate::fmt_http_date(now + Duration::from_secs(90));
+        assert_eq!(of(&date), Some(Duration::from_secs(90)));
+        assert_eq!(of(&httpdate::fmt_http_date(now - Duration::from_secs(9))), Some(Duration::ZERO));
+        assert_eq!(of("soon"), None);
+        for endless in ["18446744073709551615", "99999999999999999999999"] {
+            assert_eq!(of(endless), Some(MAX_RETRY_AFTER), "{endless}");
+        }
+    }
+
+    #[test]
+    fn a_date_to_come_back_at_is_by_the_clock_of_the_server() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let theirs = now + Duration::from_hours(2);
+        let mut headers = HeaderMap::new();
+        headers.insert(DATE, httpdate::fmt_http_date(theirs).parse().unwrap());
+        headers.insert(RETRY_AFTER, httpdate::fmt_http_date(theirs + Duration::from_secs(3)).parse().unwrap());
+        assert_eq!(retry_after(&headers, now), Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn a_wrong_clock_is_told_by_more_than_a_minute() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let at = |date| {
+            let mut headers = HeaderMap::new();
+            headers.insert(DATE, httpdate::fmt_http_date(date).parse().unwrap());
+            describe_clock_skew(&headers, now)
+        };
+        assert_eq!(at(now + Duration::from_secs(59)), None);
+        assert_eq!(at(now + Duration::from_mins(17)).unwrap(), "this machine's clock is 17 min behind the server's");
+        assert!(at(now - Duration::from_mins(17)).unwrap().contains("ahead of"));
+    }
+
+    #[test]
+    fn a_wrong_clock_is_told_only_where_it_may_be_why() {
+        let mut headers = HeaderMap::new();
+        headers.insert(DATE, httpdate::fmt_http_date(SystemTime::UNIX_EPOCH).parse().unwrap());
+        headers.insert(RETRY_AFTER, "9".parse().unwrap());
+        for (status, told) in
+            [(400, true), (401, true), (403, true), (402, false), (404, false), (429, false), (503, false)]
+        {
+            let trouble = RequestError::from_answer(status, &headers, b"", &Scrubber::default());
+            assert_eq!(
+                (trouble.cause, trouble.retry_after),
+                (RequestErrorCause::Status(status), Some(Duration::from_secs(9)))
+            );
+            let said = trouble.to_string();
+            assert_eq!(said.contains("this machine's clock is"), told, "{said}");
+            assert!(said.ends_with("; it asks to be left alone for 9 s"), "{said}");
+        }
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let off = |date| {
+            let headers = HeaderMap::from_iter([(DATE, httpdate::fmt_http_date(date).parse().unwrap())]);
+            describe_clock_skew(&headers, now).map(|said| said["this machine's clock is ".len()..].to_owned())
+        };
+        for (seconds, told) in [(0, None), (60, None), (61, Some(2)), (120, Some(2)), (121, Some(3))] {
+            let off = [now - Duration::from_secs(seconds), now + Duration::from_secs(seconds)].map(off);
+            let expected = ["ahead of", "behind"].map(|way| told.map(|n| format!("{n} min {way} the server's")));
+            assert_eq!(off, expected, "{seconds}");
+        }
+        assert_eq!((describe_clock_skew(&HeaderMap::new(), now), retry_after(&HeaderMap::new(), now)), (None, None));
+    }
+
+    #[test]
+    fn retry_after_is_taken_by_its_bounds() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let late = httpdate::fmt_http_date(now + Duration::from_secs(86_401));
+        for (text, wait) in [
+            ("0", Some(0)),
+            (" 7 ", Some(7)),
+            ("86400", Some(86_400)),
+            ("86401", Some(86_400)),
+            (&late, Some(86_400)),
+            ("", None),
+            ("-5", None),
+            ("7.5", None),
+            ("7s", None),
+        ] {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, http::HeaderValue::from_str(text).unwrap())]);
+            assert_eq!(retry_after(&headers, now), wait.map(Duration::from_secs), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_quoted_up_to_its_bound_and_a_code_is_kept() {
+        let x = |n| "x".repeat(n);
+        for (body, said) in [
+            (x(MAX_QUOTED_CHARS), x(MAX_QUOTED_CHARS)),
+            (x(MAX_QUOTED_CHARS + 1), x(MAX_QUOTED_CHARS) + "…"),
+            (format!("  {}\n", x(MAX_QUOTED_CHARS)), x(MAX_QUOTED_CHARS)),
+            ("<Code>A</Code>".to_owned(), "A".to_owned()),
+            ("<Code> A </Code><Message> b </Message>".to_owned(), "A (b)".to_owned()),
+            ("<Code>A<Message>b</Message>".to_owned(), "<Code>A<Message>b</Message>".to_owned()),
+            (format!(r#"{{"error":" {} "}}"#, x(999)), x(999)),
+            (r#"{"error":"a","details":[]}"#.to_owned(), "a".to_owned()),
+            (r#"{"error":7}"#.to_owned(), r#"{"error":7}"#.to_owned()),
+        ] {
+            assert_eq!(answer(404, &body), format!("404 Not Found: {said}"));
+            let unreadable = RequestError::unreadable(200, "it is odd", body.as_bytes(), &Scrubber::default());
+            assert_eq!(
+                (unreadable.cause, unreadable.to_string()),
+                (RequestErrorCause::Unreadable, format!("200, but it is odd: {said}"))
+            );
+        }
+        let empty = RequestError::unreadable(200, "it is odd", b" ", &Scrubber::default());
+        assert_eq!(empty.to_string(), "200, but it is odd: the body is empty");
+        assert_eq!(answer(799, "x"), "799: x");
+        let mut scrubber = Scrubber::default();
+        scrubber.hide(&Secret::new("dwk_0123456789".to_owned()));
+        for (body, code) in
+            [("<Code> A </Code>", Some("A")), ("<Code>dwk_0123456789</Code>", Some("***")), (r#"{"error":"A"}"#, None)]
+        {
+            let trouble = RequestError::from_answer(403, &HeaderMap::new(), body.as_bytes(), &scrubber);
+            assert_eq!(trouble.code(), code, "{body}");
+        }
+        let json = br#"{"error":"no dwk_0123456789","details":[{"message":"a dwk_0123456789"}]}"#;
+        assert_eq!(quote_body(json, &scrubber), "no *** (a ***)");
+    }
+
+    #[test]
+    fn tls_is_found_however_deep_it_lies() {
+        let io = |error: Box<dyn Error + Send + Sync>| std::io::Error::other(error);
+        let tls = || rustls::Error::General("x".to_owned());
+        assert!(is_tls(&tls()) && is_tls(&io(tls().into())) && is_tls(&io(io(tls().into()).into())));
+        assert!(!is_tls(&io("x".into())) && !is_tls(&std::io::Error::from(std::io::ErrorKind::TimedOut)));
+    }
+}

@@ -1,0 +1,100 @@
+//! Bounded reads of regular files that a person or a configuration has named. No read blocks: a named pipe without a
+//! writer would delay a start for ever, and an endless device would use up the memory.
+
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+/// Opens a regular file for reading; a link to one is followed. Anything else is an error that names the kind of file.
+pub fn open(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        // open(2) reports ENXIO (no such device or address) for a socket.
+        Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+            return Err(std::fs::metadata(path).map_or(error, |metadata| not_regular_error(metadata.file_type())));
+        }
+        opened => opened?,
+    };
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() { Ok(file) } else { Err(not_regular_error(kind)) }
+}
+
+/// Creates the error for a file of this kind where a regular file is needed.
+pub fn not_regular_error(kind: FileType) -> io::Error {
+    let what = match () {
+        () if kind.is_dir() => "a folder",
+        () if kind.is_fifo() => "a named pipe",
+        () if kind.is_socket() => "a socket",
+        () if kind.is_symlink() => "a symbolic link",
+        () => "a device",
+    };
+    io::Error::other(format!("it is {what}, and a regular file is needed"))
+}
+
+/// Reads a regular file of at most `most` bytes.
+pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::other(format!("it is larger than {most} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Reads a regular file of at most `most` bytes as UTF-8 text.
+pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
+    String::from_utf8(read(path, most)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_up_to_its_bound_and_a_link_to_one_will_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        std::fs::write(&file, "12345").unwrap();
+        symlink(&file, &link).unwrap();
+        for path in [&file, &link] {
+            assert_eq!(read(path, 5).unwrap(), b"12345");
+            assert_eq!(read_text(path, 6).unwrap(), "12345");
+            assert!(read(path, 4).unwrap_err().to_string().contains("larger than 4 bytes"));
+            assert!(read_text(path, 4).is_err());
+        }
+        std::fs::write(&file, [0xff]).unwrap();
+        assert_eq!(read(&file, 1).unwrap(), [0xff]);
+        assert_eq!(read_text(&file, 1).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(read(&dir.path().join("none"), 1).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_named_and_never_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+            .unwrap();
+        let _socket = UnixListener::bind(path("socket")).unwrap();
+        symlink("pipe", path("link")).unwrap();
+        for (path, what) in [
+            (path("pipe"), "a named pipe"),
+            (path("link"), "a named pipe"),
+            (path("socket"), "a socket"),
+            (dir.path().to_owned(), "a folder"),
+            ("/dev/zero".into(), "a device"),
+        ] {
+            for said in [open(&path).unwrap_err(), read(&path, 9).unwrap_err(), read_text(&path, 9).unwrap_err()] {
+                assert_eq!(said.to_string(), format!("it is {what}, and a regular file is needed"));
+            }
+        }
+        let link = std::fs::symlink_metadata(path("link")).unwrap().file_type();
+        assert!(not_regular_error(link).to_string().contains("a symbolic link"));
+    }
+}

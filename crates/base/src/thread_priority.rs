@@ -1,0 +1,13 @@
+//! The scheduling priority of a thread.
+
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
+
+/// The lowest priority (`setpriority(2)`).
+const LOWEST_PRIORITY: i32 = 19;
+
+/// Gives this thread the lowest priority; threads and processes that it starts later inherit it. A failure is ignored:
+/// the work then only competes with other threads for processor time.
+pub fn lower() {
+    let _ = setpriority_process(Some(gettid()), LOWEST_PRIORITY);
+}

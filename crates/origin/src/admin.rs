@@ -1,0 +1,177 @@
+//! Health checks and metrics of an origin, for its operator. They are on a listener of their own (`admin.listen`).
+//! `/livez` and `/readyz` are on the public listener as well.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use http::header::VARY;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::metrics_format::MetricsFormat;
+use docwharf_serve::peer::Peer;
+use docwharf_serve::service::RequestService;
+
+use super::OriginServer;
+use super::analytics::DatabaseUsage;
+use super::body::ApiBody;
+use super::database::DatabaseError;
+use super::limits::SharedResource;
+use super::responses::{internal_error, not_allowed, nothing_here, text};
+
+const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
+
+type Labels<const N: usize> = [(&'static str, String); N];
+
+/// The metrics. No label has a value that a client can choose.
+#[derive(Debug)]
+pub(super) struct OriginMetrics {
+    registry: Mutex<Registry>,
+    requests: Family<Labels<2>, Counter>,
+    count_searches: Counter,
+    jobs: Family<Labels<1>, Gauge>,
+    previews: Gauge,
+    in_use: Family<Labels<1>, Gauge>,
+    limits: Family<Labels<1>, Gauge>,
+    refused: Family<Labels<1>, Counter>,
+}
+
+impl OriginMetrics {
+    pub(super) fn new() -> OriginMetrics {
+        let mut registry = Registry::with_prefix("docwharf_origin");
+        let counted = OriginMetrics {
+            registry: Mutex::default(),
+            requests: Family::default(),
+            count_searches: Counter::default(),
+            jobs: Family::default(),
+            previews: Gauge::default(),
+            in_use: Family::default(),
+            limits: Family::default(),
+            refused: Family::default(),
+        };
+        registry.register("requests", "Requests to the API by operation and class of status", counted.requests.clone());
+        registry.register("searches", "Searches that were taken in", counted.count_searches.clone());
+        registry.register("jobs", "Export jobs by state", counted.jobs.clone());
+        registry.register("previews", "Previews that are served", counted.previews.clone());
+        let what = "Use of a resource by all organizations, in the unit of its key in [limits]; times in milliseconds";
+        registry.register("resource_in_use", what, counted.in_use.clone());
+        let what = "limits.total of a resource, in the same unit; times in milliseconds";
+        registry.register("resource_limit", what, counted.limits.clone());
+        registry.register("resource_refused", "Requests and jobs that a limit has refused", counted.refused.clone());
+        *counted.registry.lock().unwrap_or_else(PoisonError::into_inner) = registry;
+        counted
+    }
+
+    /// Counts a request and the class of its status.
+    pub(super) fn count_request(&self, operation: &'static str, status: u16) {
+        let labels = [("operation", operation.to_owned()), ("status", format!("{}xx", status / 100))];
+        self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Counts received searches.
+    pub(super) fn count_searches(&self, more: u64) {
+        self.count_searches.inc_by(more);
+    }
+}
+
+impl OriginServer {
+    /// Answers `/readyz`: the origin is ready if it can read its database and its folders.
+    pub(super) fn readiness(&self) -> Response<ApiBody> {
+        if let Err(why) = self.exports.check_folders() {
+            return internal_error("read the folders of store.path", &why);
+        }
+        match self.exports.count() {
+            Ok(_) => text(StatusCode::OK, PLAIN_TEXT, "ready\n".to_owned()),
+            Err(why) => internal_error("read the database", &ErrorChain(&why)),
+        }
+    }
+
+    /// Updates the metrics of each resource from the places where it is counted.
+    fn update_resource_metrics(&self, jobs: &[(String, u64)]) -> Result<(), DatabaseError> {
+        let used = self.database.read(|connection| DatabaseUsage::read(connection, |_| false))?;
+        let bundles = self.exports.all_bundle_bytes()?;
+        let in_state = |state: &str| jobs.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
+        let now = Instant::now();
+        for resource in SharedResource::ALL {
+            let pool = self.shares.pool(resource);
+            let in_use = match resource {
+                SharedResource::WaitingJobs => in_state("queued"),
+                SharedResource::Workers => in_state("running"),
+                SharedResource::Events => self.event_budget.in_use(now),
+                SharedResource::Links => self.link_budget.in_use(now),
+                SharedResource::Rows => used.rows,
+                SharedResource::DatabaseBytes => used.file_bytes,
+                SharedResource::BundleBytes => bundles,
+                _ => pool.in_use(),
+            };
+            let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+            let labels = [("resource", resource.key().to_owned())];
+            self.metrics.in_use.get_or_create(&labels).set(gauge(in_use));
+            self.metrics.limits.get_or_create(&labels).set(gauge(self.shares.limits.total[resource]));
+            let refused = self.metrics.refused.get_or_create(&labels);
+            refused.inc_by(pool.refused().saturating_sub(refused.get()));
+        }
+        Ok(())
+    }
+
+    fn metrics(&self, format: MetricsFormat) -> Response<ApiBody> {
+        let counts =
+            match self.exports.count().and_then(|counts| self.update_resource_metrics(&counts).map(|()| counts)) {
+                Ok(counts) => counts,
+                Err(why) => return internal_error("read the database", &ErrorChain(&why)),
+            };
+        let registry = self.metrics.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        for state in ["queued", "running", "completed", "failed"] {
+            let count = counts.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
+            self.metrics.jobs.get_or_create(&[("state", state.to_owned())]).set(count.cast_signed());
+        }
+        self.metrics.previews.set(i64::try_from(self.previews.count()).unwrap_or(i64::MAX));
+        let mut out = String::new();
+        match encode(&mut out, &registry) {
+            Ok(()) => {
+                let mut response = text(StatusCode::OK, format.content_type(), format.render(out));
+                response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
+                response
+            }
+            Err(why) => internal_error("write metrics", &why),
+        }
+    }
+}
+
+/// The service on `admin.listen`.
+#[derive(Debug)]
+pub struct OriginAdmin(pub Arc<OriginServer>);
+
+impl RequestService for OriginAdmin {
+    type Body = ApiBody;
+
+    fn respond(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        _peer: Peer,
+    ) -> impl Future<Output = Response<ApiBody>> + Send + 'static + use<> {
+        let origin = Arc::clone(&self.0);
+        let path = request.uri().path().to_owned();
+        let format = MetricsFormat::negotiate(request.headers());
+        let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
+        async move {
+            if !is_get {
+                return not_allowed(&["GET", "HEAD"]);
+            }
+            let told = tokio::task::spawn_blocking(move || match path.as_str() {
+                "/livez" => text(StatusCode::OK, PLAIN_TEXT, "ok\n".to_owned()),
+                "/readyz" => origin.readiness(),
+                "/metrics" => origin.metrics(format),
+                _ => nothing_here(),
+            });
+            told.await.unwrap_or_else(|_| nothing_here())
+        }
+    }
+}

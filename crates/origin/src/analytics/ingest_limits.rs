@@ -1,0 +1,160 @@
+//! Limits on the searches that an organization may add to the database.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use super::rows::get_u64;
+use crate::free_space::FreeSpace;
+use crate::limits::SharedResource;
+use crate::rate_limit::RateLimiter;
+use crate::shares::{LimitReached, ResourcePools};
+
+/// The time after which an organization with too many rows may try again: expired searches are removed once an hour.
+const CLEANUP_RETRY_AFTER: Duration = Duration::from_hours(1);
+
+/// The limits of one organization: searches within an hour, and rows and bytes in total.
+#[derive(Debug, Clone)]
+pub struct IngestLimits {
+    organization: String,
+    /// The organization of each project.
+    owners: Arc<BTreeMap<String, String>>,
+    shares: Arc<ResourcePools>,
+    /// The limit of searches within an hour; `None` for imports by the operator.
+    use_events: Option<Arc<RateLimiter>>,
+    /// The number of bytes that must stay free on the disk; `None` for the default.
+    min_free: Option<u64>,
+}
+
+/// The limit because of which searches are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum IngestRefusal {
+    /// The organization would hold more of the resource than `[limits.organization]` allows.
+    #[error("your organization would have more {} than it may (limits.organization.{}); try again when old searches have been removed", describe_resource(*.0), .0.key())]
+    Organization(SharedResource),
+    /// All organizations together would hold more of the resource than `[limits.total]` allows, or the reserve for the
+    /// others would be used.
+    #[error("limits.total.{} is reached, apart from what is reserved for organizations that have nothing; try again when old searches have been removed", .0.key())]
+    Total(SharedResource),
+    /// The organization has sent as many searches within an hour as it may. The value is the time after which it may
+    /// try again.
+    #[error(
+        "with this batch your organization would have sent more searches within an hour than limits.organization.events \
+         allows; try again later"
+    )]
+    OwnEvents(Duration),
+    /// All organizations together have sent as many searches within an hour as they may. The value is the time after
+    /// which one may try again.
+    #[error(
+        "with this batch all organizations together would have sent more searches within an hour than limits.total.events \
+         allows, apart from what is reserved for organizations that have sent none; try again later"
+    )]
+    AllEvents(Duration),
+    /// The disk is nearly full.
+    #[error("the disk of the origin is nearly full (store.minFree); try again later")]
+    Disk,
+}
+
+fn describe_resource(resource: SharedResource) -> &'static str {
+    if resource == SharedResource::Rows { "rows of searches" } else { "bytes in the database" }
+}
+
+impl IngestRefusal {
+    /// Returns the time after which another attempt may succeed.
+    pub fn retry_after(&self) -> Duration {
+        match self {
+            IngestRefusal::OwnEvents(wait) | IngestRefusal::AllEvents(wait) => *wait,
+            IngestRefusal::Disk => Duration::from_mins(1),
+            IngestRefusal::Organization(_) | IngestRefusal::Total(_) => CLEANUP_RETRY_AFTER,
+        }
+    }
+}
+
+impl IngestLimits {
+    /// Creates the limits of an organization. `events` limits searches that clients send; it is `None` for imports by
+    /// the operator, which count as rows only.
+    pub fn new(
+        organization: &str,
+        owners: Arc<BTreeMap<String, String>>,
+        shares: Arc<ResourcePools>,
+        use_events: Option<Arc<RateLimiter>>,
+        min_free: Option<u64>,
+    ) -> IngestLimits {
+        IngestLimits { organization: organization.to_owned(), owners, shares, use_events, min_free }
+    }
+
+    /// Uses `count` searches of the hourly limit.
+    pub(super) fn use_events(&self, count: u64) -> Result<(), IngestRefusal> {
+        let Some(events) = &self.use_events else { return Ok(()) };
+        events.use_amount(&self.organization, count, Instant::now()).map_err(|over| {
+            self.shares.pool(SharedResource::Events).count_refusal();
+            match over.limit {
+                LimitReached::Organization => IngestRefusal::OwnEvents(over.wait),
+                LimitReached::Total => IngestRefusal::AllEvents(over.wait),
+            }
+        })
+    }
+
+    /// Checks whether this number of rows, with this number of bytes, may be added.
+    pub(super) fn check_space(
+        &self,
+        connection: &Connection,
+        rows: u64,
+        bytes: u64,
+    ) -> rusqlite::Result<Result<(), IngestRefusal>> {
+        let folder = connection.path().map(Path::new).and_then(Path::parent);
+        let space = folder.and_then(|folder| FreeSpace::read(folder, self.min_free).ok());
+        if space.and_then(|space| space.writable_bytes()).is_some_and(|room| room < bytes) {
+            self.shares.pool(SharedResource::DatabaseBytes).count_refusal();
+            return Ok(Err(IngestRefusal::Disk));
+        }
+        let is_own = |project: &str| self.owners.get(project).is_some_and(|owner| *owner == self.organization);
+        let used = DatabaseUsage::read(connection, is_own)?;
+        let check = |resource, own, all, more| {
+            self.shares.pool(resource).check(own, all, more).map_err(|why| match why {
+                LimitReached::Organization => IngestRefusal::Organization(resource),
+                LimitReached::Total => IngestRefusal::Total(resource),
+            })
+        };
+        let checked = check(SharedResource::Rows, used.own_rows, used.rows, rows)
+            .and_then(|()| check(SharedResource::DatabaseBytes, used.own_bytes, used.file_bytes, bytes));
+        Ok(checked)
+    }
+}
+
+/// The use of the database.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DatabaseUsage {
+    /// Rows of searches and batches of one organization.
+    pub own_rows: u64,
+    /// The approximate number of bytes of these rows.
+    pub own_bytes: u64,
+    /// Rows of searches and batches of all organizations.
+    pub rows: u64,
+    /// Bytes of the whole database, without free pages.
+    pub file_bytes: u64,
+}
+
+impl DatabaseUsage {
+    /// Reads the use. `is_own` decides which projects belong to the organization.
+    pub fn read(connection: &Connection, is_own: impl Fn(&str) -> bool) -> rusqlite::Result<DatabaseUsage> {
+        let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        let pages = pragma("page_count")?.saturating_sub(pragma("freelist_count")?);
+        let file_bytes = pages.saturating_mul(pragma("page_size")?).unsigned_abs();
+        let mut used = DatabaseUsage { file_bytes, ..DatabaseUsage::default() };
+        let mut select = connection.prepare_cached("SELECT project, rows, bytes FROM usage")?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            let (more, bytes) = (get_u64(row, 1)?, get_u64(row, 2)?);
+            used.rows += more;
+            if is_own(row.get_ref(0)?.as_str()?) {
+                used.own_rows += more;
+                used.own_bytes += bytes;
+            }
+        }
+        Ok(used)
+    }
+}

@@ -1,0 +1,141 @@
+//! External sorting: sorted runs of entries in a temporary file, which are merged when they are read.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The largest and the smallest number of bytes of a run that are read at a time.
+const MAX_READ_BYTES: usize = 64 << 10;
+const MIN_READ_BYTES: usize = 4 << 10;
+/// The bytes of an entry before its key: the length of the key, three numbers, and whether it has a page.
+const ENTRY_HEADER_BYTES: usize = 4 + 3 * 8 + 1;
+
+/// The message of the error if an entry in the temporary file is not what was written.
+pub(super) const FILE_CHANGED_MESSAGE: &str = "the temporary file of search terms was changed while it was read";
+
+/// The totals of a key.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TermCounts {
+    pub(super) hits: u64,
+    pub(super) clicks: u64,
+    /// The time of the last search, in milliseconds since 1970.
+    pub(super) last_searched: i64,
+    pub(super) has_page: bool,
+}
+
+impl TermCounts {
+    /// Adds the totals of the same key.
+    pub(super) fn add(&mut self, other: TermCounts) {
+        self.hits = self.hits.saturating_add(other.hits);
+        self.clicks = self.clicks.saturating_add(other.clicks);
+        self.last_searched = self.last_searched.max(other.last_searched);
+        self.has_page |= other.has_page;
+    }
+}
+
+/// A key with its totals.
+pub(super) type TermEntry = (Vec<u8>, TermCounts);
+
+/// Sorted runs of entries in a file.
+#[derive(Debug)]
+pub(super) struct SortedRuns {
+    file: BufWriter<File>,
+    len: u64,
+    /// The start and the end of each run in the file.
+    runs: Vec<(u64, u64)>,
+}
+
+impl SortedRuns {
+    /// Creates an unnamed temporary file in `folder`.
+    pub(super) fn new(folder: &Path) -> io::Result<SortedRuns> {
+        let file = BufWriter::with_capacity(MAX_READ_BYTES, tempfile::tempfile_in(folder)?);
+        Ok(SortedRuns { file, len: 0, runs: Vec::new() })
+    }
+
+    /// Sorts the entries by their keys and appends them as a run.
+    pub(super) fn push(&mut self, mut entries: Vec<TermEntry>) -> io::Result<()> {
+        entries.sort_unstable();
+        let begin = self.len;
+        for (key, counts) in &entries {
+            let length = u32::try_from(key.len()).map_err(io::Error::other)?;
+            self.file.write_all(&length.to_le_bytes())?;
+            for number in [counts.hits, counts.clicks, counts.last_searched.cast_unsigned()] {
+                self.file.write_all(&number.to_le_bytes())?;
+            }
+            self.file.write_all(&[u8::from(counts.has_page)])?;
+            self.file.write_all(key)?;
+            self.len += (ENTRY_HEADER_BYTES + key.len()) as u64;
+        }
+        self.runs.push((begin, self.len));
+        Ok(())
+    }
+
+    /// Calls `take` with the entries of all runs, sorted by key, until it returns false. Uses about `memory` bytes, but
+    /// at least 4 KiB for each run.
+    pub(super) fn merge(self, memory: usize, mut take: impl FnMut(TermEntry) -> io::Result<bool>) -> io::Result<()> {
+        let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        let piece = (memory / self.runs.len().max(1)).clamp(MIN_READ_BYTES, MAX_READ_BYTES);
+        let reader = |&(at, end): &(u64, u64)| RunReader { file: &file, at, end, piece, buffer: Vec::new(), read: 0 };
+        let mut readers: Vec<RunReader<'_>> = self.runs.iter().map(reader).collect();
+        let mut heads = BinaryHeap::with_capacity(readers.len());
+        for (run, reader) in readers.iter_mut().enumerate() {
+            heads.extend(reader.next()?.map(|(key, counts)| Reverse((key, run, counts))));
+        }
+        while let Some(Reverse((key, run, counts))) = heads.pop() {
+            heads.extend(readers[run].next()?.map(|(key, counts)| Reverse((key, run, counts))));
+            if !take((key, counts))? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A buffered reader of one run.
+struct RunReader<'a> {
+    file: &'a File,
+    at: u64,
+    end: u64,
+    piece: usize,
+    buffer: Vec<u8>,
+    /// The number of bytes of the buffer that are consumed.
+    read: usize,
+}
+
+impl RunReader<'_> {
+    fn next(&mut self) -> io::Result<Option<TermEntry>> {
+        if self.read == self.buffer.len() && self.at == self.end {
+            return Ok(None);
+        }
+        let numbers: [u8; ENTRY_HEADER_BYTES] = self.bytes(ENTRY_HEADER_BYTES)?.try_into().map_err(io::Error::other)?;
+        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| numbers[at + n]));
+        let length = u32::from_le_bytes(std::array::from_fn(|n| numbers[n])) as usize;
+        let counts = TermCounts {
+            hits: number(4),
+            clicks: number(12),
+            last_searched: number(20).cast_signed(),
+            has_page: numbers[ENTRY_HEADER_BYTES - 1] != 0,
+        };
+        Ok(Some((self.bytes(length)?.to_vec(), counts)))
+    }
+
+    /// Returns the next bytes, from the buffer.
+    fn bytes(&mut self, len: usize) -> io::Result<&[u8]> {
+        let held = self.buffer.len() - self.read;
+        if held < len {
+            self.buffer.drain(..self.read);
+            self.read = 0;
+            let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+            let more = self.piece.max(len - held).min(left);
+            self.buffer.resize(held + more, 0);
+            self.file.read_exact_at(&mut self.buffer[held..], self.at)?;
+            self.at += more as u64;
+        }
+        let bytes = self.buffer.get(self.read..self.read + len);
+        self.read += len;
+        bytes.ok_or_else(|| io::Error::other(FILE_CHANGED_MESSAGE))
+    }
+}

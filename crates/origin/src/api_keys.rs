@@ -1,0 +1,286 @@
+//! Keys of the API in the database. Each belongs to one organization and has a scope.
+//!
+//! A key is `dw_<8 digits>_<64 digits>`, both hexadecimal. The first part identifies it and may be shown; the second is
+//! 256 random bits. Only the SHA-256 digest of the key is stored. A slow hash would protect a short secret against
+//! guessing, which is not necessary for 256 random bits.
+
+use std::time::{Duration, SystemTime};
+
+use rusqlite::{OptionalExtension, Row, params};
+use zeroize::Zeroizing;
+
+use docwharf_base::model::digest::{Digest, hex};
+
+use super::database::{Database, DatabaseError};
+use super::signed_links::LinkSigner;
+use super::{random_bytes, unix_millis};
+
+/// The beginning of every key.
+const KEY_PREFIX: &str = "dw_";
+/// The number of hexadecimal digits that identify a key.
+const KEY_ID_DIGITS: usize = 8;
+/// The largest length of a key's name, in bytes.
+const MAX_KEY_NAME_BYTES: usize = 100;
+
+/// The operations that a key allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// GET and HEAD only.
+    Read,
+    /// All operations.
+    Write,
+}
+
+impl Scope {
+    /// Returns the name of the scope.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Read => "read",
+            Scope::Write => "write",
+        }
+    }
+
+    /// Returns the scope of this name.
+    pub fn from_name(name: &str) -> Option<Scope> {
+        [Scope::Read, Scope::Write].into_iter().find(|scope| scope.name() == name)
+    }
+}
+
+/// An authenticated client: its organization and the scope of its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct AuthenticatedClient {
+    pub(super) organization: String,
+    pub(super) scope: Scope,
+}
+
+/// A key as lists show it.
+#[derive(Debug, Clone)]
+pub struct ApiKey {
+    /// The organization that owns it.
+    pub organization: String,
+    /// Its name.
+    pub name: String,
+    /// The part of it that may be shown.
+    pub prefix: String,
+    /// Its scope.
+    pub scope: Scope,
+    /// The time of its creation, in milliseconds since 1970.
+    pub created: i64,
+    /// The time at which it expires, in milliseconds since 1970.
+    pub expires: Option<i64>,
+    /// The time at which it was revoked, in milliseconds since 1970.
+    pub revoked: Option<i64>,
+}
+
+/// An error in the administration of keys.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiKeyError {
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The organization has a valid key of this name already.
+    #[error("{organization} has a key called {name:?} already; revoke it first, or give this one another name")]
+    NameInUse {
+        /// The organization.
+        organization: String,
+        /// The name.
+        name: String,
+    },
+    /// The organization has no valid key of this name or prefix.
+    #[error("{organization} has no key called {name:?}; `docwharf origin key list` lists them")]
+    Unknown {
+        /// The organization.
+        organization: String,
+        /// The name or prefix.
+        name: String,
+    },
+    /// The name is not allowed.
+    #[error("a key's name has 1 to {MAX_KEY_NAME_BYTES} bytes and no control characters")]
+    Name,
+    /// The operating system returned no random bytes.
+    #[error("cannot draw a key")]
+    Random(#[source] std::io::Error),
+}
+
+/// Creates a key for `organization` and returns it. It cannot be read again: only its digest is stored.
+pub fn create(
+    db: &Database,
+    organization: &str,
+    name: &str,
+    scope: Scope,
+    life: Option<Duration>,
+) -> Result<Zeroizing<String>, ApiKeyError> {
+    if name.is_empty() || name.len() > MAX_KEY_NAME_BYTES || name.chars().any(char::is_control) {
+        return Err(ApiKeyError::Name);
+    }
+    let drawn = Zeroizing::new(random_bytes::<36>().map_err(ApiKeyError::Random)?);
+    let (prefix, secret) = drawn.split_at(KEY_ID_DIGITS / 2);
+    let prefix = format!("{KEY_PREFIX}{}", hex(prefix));
+    let key = Zeroizing::new(format!("{prefix}_{}", hex(secret)));
+    let hash = Digest::of(key.as_bytes()).0;
+    let now = unix_millis(SystemTime::now());
+    let expires = life.map(|life| now.saturating_add(i64::try_from(life.as_millis()).unwrap_or(i64::MAX)));
+    let row = (organization.to_owned(), name.to_owned(), prefix, scope.name());
+    let is_new = db.run_writer(move |transaction| {
+        let (organization, name, prefix, scope) = row;
+        // The unique index covers keys that are not revoked, so a revoked key does not block its name.
+        transaction.execute(
+            "INSERT OR IGNORE INTO keys (organization, name, prefix, hash, scope, created, expires) \
+             VALUES (?, ?, ?, ?, ?, ?, ?)",
+            params![organization, name, prefix, hash, scope, now, expires],
+        )
+    })? == 1;
+    if !is_new {
+        return Err(ApiKeyError::NameInUse { organization: organization.to_owned(), name: name.to_owned() });
+    }
+    Ok(key)
+}
+
+/// Lists all keys, including expired and revoked ones.
+pub fn list(db: &Database) -> Result<Vec<ApiKey>, DatabaseError> {
+    db.read(|connection| {
+        let mut rows = connection.prepare(
+            "SELECT organization, name, prefix, scope, created, expires, revoked FROM keys ORDER BY organization, created, id",
+        )?;
+        rows.query_map([], api_key_from_row)?.collect()
+    })
+}
+
+fn api_key_from_row(row: &Row<'_>) -> rusqlite::Result<ApiKey> {
+    let scope: String = row.get("scope")?;
+    Ok(ApiKey {
+        organization: row.get("organization")?,
+        name: row.get("name")?,
+        prefix: row.get("prefix")?,
+        // A CHECK constraint of the table allows no other scope.
+        scope: Scope::from_name(&scope).unwrap_or(Scope::Read),
+        created: row.get("created")?,
+        expires: row.get("expires")?,
+        revoked: row.get("revoked")?,
+    })
+}
+
+/// Revokes the key of this name or prefix, with immediate effect.
+pub fn revoke(db: &Database, organization: &str, name: &str) -> Result<(), ApiKeyError> {
+    let now = unix_millis(SystemTime::now());
+    let row = (organization.to_owned(), name.to_owned());
+    let revoked = db.run_writer(move |transaction| {
+        transaction.execute(
+            "UPDATE keys SET revoked = ?1 WHERE organization = ?2 AND (name = ?3 OR prefix = ?3) AND revoked IS NULL",
+            params![now, row.0, row.1],
+        )
+    })?;
+    if revoked == 0 {
+        return Err(ApiKeyError::Unknown { organization: organization.to_owned(), name: name.to_owned() });
+    }
+    Ok(())
+}
+
+/// Authenticates a token; `None` if it is unknown, expired or revoked. The row is found by the public prefix, and the
+/// digest is compared in constant time.
+pub(super) fn authenticate(
+    db: &Database,
+    signer: &LinkSigner,
+    token: &[u8],
+    now: i64,
+) -> Result<Option<AuthenticatedClient>, DatabaseError> {
+    let Some(prefix) = prefix(token) else { return Ok(None) };
+    let found = db.read(|connection| {
+        let mut statement = connection.prepare_cached(
+            "SELECT organization, scope, hash FROM keys WHERE prefix = ? AND revoked IS NULL AND (expires IS NULL OR expires > ?)",
+        )?;
+        let row = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, [u8; 32]>(2)?));
+        statement.query_row(params![prefix, now], row).optional()
+    })?;
+    let Some((organization, scope, hash)) = found else { return Ok(None) };
+    let is_it = signer.is_equal(&hash, &Digest::of(token).0);
+    Ok(Scope::from_name(&scope).filter(|_| is_it).map(|scope| AuthenticatedClient { organization, scope }))
+}
+
+fn prefix(token: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(token).ok()?;
+    let rest = text.strip_prefix(KEY_PREFIX)?;
+    let (name, _) = rest.split_once('_')?;
+    let is_name = name.len() == KEY_ID_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_name.then(|| &text[..KEY_PREFIX.len() + KEY_ID_DIGITS])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_works_for_its_organization_until_it_is_revoked_or_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        let signer = LinkSigner::new([7; 64]);
+        let now = unix_millis(SystemTime::now());
+        let who = |key: &str, now| authenticate(&db, &signer, key.as_bytes(), now).unwrap();
+        let life = Some(Duration::from_mins(1));
+        let reads = create(&db, "acme", "ci", Scope::Read, life).unwrap();
+        let writes = create(&db, "umbrella", "ci", Scope::Write, None).unwrap();
+        let acme = AuthenticatedClient { organization: "acme".to_owned(), scope: Scope::Read };
+        let umbrella = AuthenticatedClient { organization: "umbrella".to_owned(), scope: Scope::Write };
+        assert_eq!(who(&reads, now), Some(acme));
+        assert_eq!(who(&reads, now + 61_000), None, "it has expired");
+        assert_eq!(who(&writes, now + 61_000), Some(umbrella));
+        for wrong in ["", "dw_", "dw_00000000_", &reads[..reads.len() - 1], &format!("{}0", &*reads), &writes[3..]] {
+            assert_eq!(who(wrong, now), None, "{wrong}");
+        }
+        let forged = format!("{}{}", &reads[..12], &writes[12..]);
+        assert_eq!(who(&forged, now), None, "the prefix of one and the secret of another");
+        assert!(matches!(create(&db, "acme", "ci", Scope::Write, None), Err(ApiKeyError::NameInUse { .. })));
+        revoke(&db, "acme", "ci").unwrap();
+        assert_eq!(who(&reads, now), None);
+        assert!(who(&writes, now).is_some(), "the key of this name of another organization");
+        assert!(matches!(revoke(&db, "acme", "ci"), Err(ApiKeyError::Unknown { .. })));
+        create(&db, "acme", "ci", Scope::Write, None).unwrap();
+        assert_eq!(list(&db).unwrap().len(), 3);
+        let file = std::fs::read(dir.path().join("origin.db-wal")).unwrap();
+        let secret = &reads.as_bytes()[12..];
+        assert!(memchr::memmem::find(&file, secret).is_none(), "the key itself is nowhere");
+    }
+
+    #[test]
+    fn a_key_ends_at_its_time_and_is_revoked_by_its_name_or_its_first_part() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        let signer = LinkSigner::new([7; 64]);
+        let works = |key: &str, now| authenticate(&db, &signer, key.as_bytes(), now).unwrap().is_some();
+        for (name, is_good) in [
+            ("", false),
+            ("a\nb", false),
+            ("\u{7f}", false),
+            ("ci", true),
+            ("a key", true),
+            (&"n".repeat(100), true),
+            (&"n".repeat(101), false),
+        ] {
+            let made = create(&db, "acme", name, Scope::Write, None);
+            assert_eq!(made.is_ok(), is_good, "{name:?}");
+            assert!(is_good || matches!(made, Err(ApiKeyError::Name)), "{name:?}");
+        }
+        let ends = create(&db, "umbrella", "ends", Scope::Read, Some(Duration::from_mins(1))).unwrap();
+        let stays = create(&db, "umbrella", "stays", Scope::Write, None).unwrap();
+        let known: Vec<ApiKey> = list(&db).unwrap();
+        let names: Vec<_> = known.iter().map(|key| (key.organization.as_str(), key.name.len(), key.scope)).collect();
+        let (read, write) = (Scope::Read, Scope::Write);
+        let acme = [("acme", 2, write), ("acme", 5, write), ("acme", 100, write)];
+        assert_eq!(names, [&acme[..], &[("umbrella", 4, read), ("umbrella", 5, write)]].concat());
+        let end = known[3].expires.unwrap();
+        assert_eq!((end - known[3].created, known[4].expires), (60_000, None));
+        assert!(works(&ends, end - 1) && !works(&ends, end) && works(&stays, i64::MAX));
+        assert!(ends.starts_with(&known[3].prefix) && known[3].prefix.len() == 11);
+        let wrong = ["stay", "", &stays[..], &known[3].prefix.to_uppercase()];
+        for name in wrong {
+            assert!(matches!(revoke(&db, "umbrella", name), Err(ApiKeyError::Unknown { .. })), "{name}");
+        }
+        assert!(matches!(revoke(&db, "acme", &known[4].prefix), Err(ApiKeyError::Unknown { .. })));
+        assert!(works(&stays, end));
+        revoke(&db, "umbrella", &known[4].prefix).unwrap();
+        assert!(!works(&stays, end) && works(&ends, end - 1));
+        let revoked: Vec<bool> = list(&db).unwrap().iter().map(|key| key.revoked.is_some()).collect();
+        assert_eq!(revoked, [false, false, false, false, true]);
+        assert_eq!(["read", "write", "all", ""].map(Scope::from_name), [Some(read), Some(write), None, None]);
+    }
+}

@@ -1,0 +1,131 @@
+//! Downloads of bundles by signed links, in the manner of an object store with presigned links: the link is the only
+//! credential, errors are XML, and downloads can be resumed (RFC 9110, section 14).
+
+use http::header::{
+    ACCEPT_RANGES, AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, LAST_MODIFIED,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_serve::byte_range::{self, RequestedRange};
+use docwharf_serve::conditional::{self, ContentDates, PreconditionOutcome};
+
+use super::OriginServer;
+use super::body::ApiBody;
+use super::exports::{BundleFile, BundleLookup};
+use super::responses::set_field;
+use super::signed_links::LinkRefusal;
+
+/// Answers GET and HEAD of a link. The arguments are the last two components of its path, and its query.
+pub(super) fn answer(
+    origin: &OriginServer,
+    (job, name): (&str, &str),
+    query: Option<&str>,
+    headers: &HeaderMap,
+    now: i64,
+) -> Response<ApiBody> {
+    if headers.contains_key(AUTHORIZATION) {
+        // An object store refuses a presigned link that comes with an Authorization field. A client that would also
+        // send its key to such a store must fail here first.
+        let message = "Only one auth mechanism allowed: the link is signed, so send no Authorization header";
+        return refusal(StatusCode::BAD_REQUEST, "InvalidArgument", message);
+    }
+    match origin.signer.check(job, query, now) {
+        Ok(()) => {}
+        Err(LinkRefusal::Unsigned) => return refusal(StatusCode::FORBIDDEN, "AccessDenied", "Access Denied"),
+        Err(LinkRefusal::Expired) => return refusal(StatusCode::FORBIDDEN, "AccessDenied", "Request has expired"),
+        Err(LinkRefusal::Altered) => {
+            let message = "The request signature does not match; ask for a fresh link";
+            return refusal(StatusCode::FORBIDDEN, "SignatureDoesNotMatch", message);
+        }
+    }
+    match origin.exports.bundle(job, None) {
+        Ok(BundleLookup::Found(archive)) if archive.name() == name => download(&archive, headers),
+        Err(error) => {
+            tracing::error!("cannot look up the bundle of job {job}: {}", ErrorChain(&error));
+            refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "Please try again")
+        }
+        _ => refusal(StatusCode::NOT_FOUND, "NoSuchKey", "The bundle is no longer there; start another job"),
+    }
+}
+
+fn download(archive: &BundleFile, headers: &HeaderMap) -> Response<ApiBody> {
+    let tag = format!("\"{}\"", &archive.digest.hex()[..32]);
+    let whole = RequestedRange::Slice(0, archive.len);
+    match conditional::evaluate_preconditions(headers, &tag, ContentDates::never_replaced(archive.made)) {
+        PreconditionOutcome::NotModified => return archive_response(archive, &tag, StatusCode::NOT_MODIFIED),
+        PreconditionOutcome::Failed => return archive_response(archive, &tag, StatusCode::PRECONDITION_FAILED),
+        PreconditionOutcome::Proceed => {}
+    }
+    let part = if conditional::if_range_matches(headers, &tag, Some(ContentDates::never_replaced(archive.made))) {
+        byte_range::parse_range(headers, archive.len)
+    } else {
+        RequestedRange::Whole
+    };
+    let (status, part) = match part {
+        // Several ranges of an archive are of no use to a client. A server may ignore Range (RFC 9110, section 14.2).
+        RequestedRange::Whole | RequestedRange::Slices(_) => (StatusCode::OK, whole),
+        RequestedRange::Slice(..) => (StatusCode::PARTIAL_CONTENT, part),
+        RequestedRange::NotSatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, part),
+    };
+    let mut response = archive_response(archive, &tag, status);
+    let fields = response.headers_mut();
+    match part {
+        RequestedRange::Slice(start, end) => {
+            if status == StatusCode::PARTIAL_CONTENT {
+                set_field(fields, CONTENT_RANGE, &format!("bytes {start}-{}/{}", end - 1, archive.len));
+            }
+            fields.insert(CONTENT_LENGTH, HeaderValue::from(end - start));
+            fields.insert(CONTENT_TYPE, HeaderValue::from_static(media_type(&archive.kind)));
+            *response.body_mut() = ApiBody::part(archive.file.clone(), start, end);
+        }
+        _ => set_field(fields, CONTENT_RANGE, &format!("bytes */{}", archive.len)),
+    }
+    response
+}
+
+/// Creates a response with the header fields that all responses about an archive share, and without a body.
+fn archive_response(archive: &BundleFile, tag: &str, status: StatusCode) -> Response<ApiBody> {
+    let mut response = Response::new(ApiBody::empty());
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    set_field(fields, ETAG, tag);
+    if let Ok(made) = u64::try_from(archive.made) {
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(made);
+        set_field(fields, LAST_MODIFIED, &httpdate::fmt_http_date(time));
+    }
+    fields.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    // A copy in a shared cache would outlive the link, which expires.
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if status != StatusCode::NOT_MODIFIED {
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(0));
+    }
+    response
+}
+
+fn media_type(kind: &str) -> &'static str {
+    match kind {
+        "zip" => "application/zip",
+        "tar" => "application/x-tar",
+        "tar.zst" => "application/zstd",
+        _ => "application/gzip",
+    }
+}
+
+/// Creates an error in the XML format of an object store. `code` and `message` are constants of this module and need no
+/// escaping.
+fn refusal(status: StatusCode, code: &str, message: &str) -> Response<ApiBody> {
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
+    );
+    let mut response = Response::new(ApiBody::empty());
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    fields.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    *response.body_mut() = ApiBody::Text(text.into());
+    response
+}

@@ -1,0 +1,164 @@
+//! The admin key in a file: one line, read again when the file changes, so that the key can be replaced without a
+//! restart.
+//!
+//! If the file becomes unreadable or empty, no key is accepted: an operator who removes a key wants it to stop working.
+
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use docwharf_base::error_chain::ErrorChain;
+
+/// The largest size of a key file, in bytes. A wrong file (an archive, a device without end) is not read to its end.
+const MAX_KEY_FILE_BYTES: u64 = 4096;
+
+/// The error if a file has no admin key. The message never quotes the content of the file.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    /// The file does not exist or cannot be read.
+    #[error("cannot read the admin key from {}", path.display())]
+    Read {
+        /// The key file.
+        path: PathBuf,
+        /// The error of the operating system.
+        #[source]
+        source: io::Error,
+    },
+    /// The content of the file is not a key.
+    #[error("{} holds no admin key: {why}; write the key into it, on one line", path.display())]
+    Invalid {
+        /// The key file.
+        path: PathBuf,
+        /// The reason.
+        why: &'static str,
+    },
+}
+
+/// An admin key. Its `Debug` output does not show it.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct AdminKey(Vec<u8>);
+
+impl AdminKey {
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for AdminKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The metadata that changes when a file is replaced or written: device, inode, size, mtime and ctime.
+type KeyFileStamp = (u64, u64, u64, i64, i64, i64, i64);
+
+/// A key file, with the key as it was last read.
+#[derive(Debug)]
+pub(super) struct KeyFile {
+    path: PathBuf,
+    last: Mutex<(Option<KeyFileStamp>, Option<AdminKey>)>,
+}
+
+impl KeyFile {
+    /// Opens a key file and reads the key.
+    pub(super) fn open(path: PathBuf) -> Result<KeyFile, KeyFileError> {
+        // The stamp is taken before the file is read: a change in between then causes one more read, and is not missed.
+        let stamp = stamp(&path);
+        let key = read(&path)?;
+        Ok(KeyFile { path, last: Mutex::new((stamp, Some(key))) })
+    }
+
+    /// Returns the current key of the file; `None` while it cannot be read, which is logged once. One `stat` per
+    /// request costs less than a thread that watches the file.
+    pub(super) fn current(&self) -> Option<AdminKey> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = stamp(&self.path);
+        if last.0 != now {
+            let read = read(&self.path);
+            match &read {
+                Ok(_) => tracing::info!("the admin key was read again from {}", self.path.display()),
+                Err(error) => tracing::error!("{}; all requests are refused until it can be read", ErrorChain(error)),
+            }
+            *last = (now, read.ok());
+        }
+        last.1.clone()
+    }
+}
+
+/// Returns the stamp of a file, or `None` if there is no such file. A pipe can be read only once, so it has a constant
+/// stamp and counts as unchanged.
+fn stamp(path: &Path) -> Option<KeyFileStamp> {
+    let m: Metadata = std::fs::metadata(path).ok()?;
+    if !m.is_file() {
+        return Some(KeyFileStamp::default());
+    }
+    Some((m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()))
+}
+
+fn read(path: &Path) -> Result<AdminKey, KeyFileError> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_KEY_FILE_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|source| KeyFileError::Read { path: path.to_owned(), source })?;
+    parse(&bytes).map_err(|why| KeyFileError::Invalid { path: path.to_owned(), why })
+}
+
+fn parse(bytes: &[u8]) -> Result<AdminKey, &'static str> {
+    let key = bytes.trim_ascii();
+    if bytes.len() as u64 > MAX_KEY_FILE_BYTES {
+        Err("it is longer than 4096 bytes")
+    } else if key.is_empty() {
+        Err("it is empty")
+    } else if key.iter().any(u8::is_ascii_control) {
+        Err("there are control characters in it")
+    } else {
+        Ok(AdminKey(key.to_vec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_one_line_without_control_characters() {
+        for (file, key) in [("adm_1", Some("adm_1")), (" adm_1\r\n", Some("adm_1")), ("a b", Some("a b"))] {
+            assert_eq!(parse(file.as_bytes()).ok(), key.map(|key| AdminKey(key.as_bytes().to_vec())), "{file:?}");
+        }
+        for wrong in ["", "\n", " \t\r\n", "a\nb", "a\0b", "a\tb", "\u{7f}x", &"k".repeat(5000)] {
+            assert!(parse(wrong.as_bytes()).is_err(), "{wrong:?}");
+        }
+        assert!(parse(&[b'k'; 4096]).is_ok() && parse(&[b'k'; 4097]).is_err());
+        assert_eq!(format!("{:?}", parse(b"adm_1")), "Ok(***)");
+    }
+
+    #[test]
+    fn a_file_that_is_no_key_any_more_lets_nobody_in_until_it_is_one_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("key");
+        assert!(matches!(KeyFile::open(path.clone()), Err(KeyFileError::Read { .. })));
+        std::fs::write(&path, "").unwrap();
+        assert!(matches!(KeyFile::open(path.clone()), Err(KeyFileError::Invalid { .. })));
+        std::fs::write(&path, "one").unwrap();
+        let file = KeyFile::open(path.clone()).unwrap();
+        let key = || file.current().map(|key| String::from_utf8(key.as_bytes().to_vec()).unwrap());
+        for (text, expected) in [
+            (Some("one"), Some("one")),
+            (Some("others"), Some("others")),
+            (Some(""), None),
+            (None, None),
+            (Some("x"), Some("x")),
+        ] {
+            match text {
+                Some(text) => std::fs::write(&path, text).unwrap(),
+                None => std::fs::remove_file(&path).unwrap(),
+            }
+            assert_eq!(key().as_deref(), expected, "{text:?}");
+            assert_eq!(key().as_deref(), expected, "nothing has changed since");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Removal of work folders that a process has left behind when it was killed.
+
+#![deny(clippy::disallowed_methods)]
+
+use std::io;
+use std::time::SystemTime;
+
+use docwharf_base::directory::Directory;
+
+use super::source::git;
+use super::unix_millis;
+
+/// Renames the work folder `name` and removes it, together with those that could not be removed before. A build that
+/// outlives the previous process may still write into it. A failure is therefore only logged, does not prevent the
+/// start, and is retried at the next start.
+pub(super) fn remove_work_folder(folder: &Directory, name: &str) {
+    git::kill_leftover_builds(&folder.path().join(name));
+    let aside = format!("{name}.of-");
+    match folder.rename(name, folder, format!("{aside}{}", unix_millis(SystemTime::now()))) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            let path = folder.path().join(name);
+            tracing::warn!("cannot rename {}: {error}; what is left there is not removed", path.display());
+        }
+        _ => {}
+    }
+    let Ok(entries) = folder.entries() else { return };
+    for entry in entries.flatten().filter(|entry| entry.name.to_string_lossy().starts_with(&aside)) {
+        if let Err(error) = folder.remove_all_if_there(&entry.name) {
+            let path = folder.path().join(&entry.name);
+            tracing::warn!("cannot remove {}: {error}; it is tried again at the next start", path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that only this test uses
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn what_was_under_way_is_removed_with_what_was_set_aside_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Directory::open(dir.path()).unwrap();
+        let names = || {
+            let entries = fs::read_dir(dir.path()).unwrap();
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+        };
+        for name in ["work/a", "work.of-17/b", "workshop", "other.of-1"] {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        remove_work_folder(&folder, "work");
+        let mut left = names();
+        left.sort();
+        assert_eq!(left, ["other.of-1", "workshop"]);
+        remove_work_folder(&folder, "work");
+    }
+}
