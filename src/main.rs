@@ -7,7 +7,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             docwharf::cli::report(&failure);
-            failure.code()
+            failure.exit_code()
         }
     }
 }

@@ -59,7 +59,7 @@ impl Drop for Attacker {
     }
 }
 
-/// What the child does: `ARGUMENT NAME ORDERS`.
+/// What the child does: `ARGUMENT NAME COMMANDS_PATH`.
 pub(crate) fn work(all: impl Iterator<Item = &'static Attack>, arguments: &[String]) -> Result<(), String> {
     let [name, orders] = arguments else { return Err(format!("{ARGUMENT} takes a name and orders")) };
     let mut all = all;

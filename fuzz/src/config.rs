@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use docwharf::base::error_chain::OneLine;
-use docwharf::config::Problem;
-use docwharf::config::checked::Sources;
-use docwharf::config::raw::{Raw, keys, variable};
-use docwharf::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, shown};
+use docwharf::config::ConfigProblem;
+use docwharf::config::checked::ConfigSources;
+use docwharf::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, values_in_force};
+use docwharf::config::written::{WrittenConfig, keys, variable_name};
 
 /// Lines of TOML; behind a NUL, values for variables of the environment.
 pub fn config(data: &[u8]) {
@@ -17,9 +17,9 @@ pub fn config(data: &[u8]) {
     };
     let Ok(text) = std::str::from_utf8(text) else { return };
     let file = Path::new("/nowhere/c.toml");
-    let mut raw = Raw::default();
+    let mut raw = WrittenConfig::default();
     raw.read_toml(text, file);
-    let names: Vec<String> = keys().map(|key| variable(key.name)).collect();
+    let names: Vec<String> = keys().map(|key| variable_name(key.name)).collect();
     let variables = environment.split(|&b| b == 0).filter_map(|pair| {
         let (&number, value) = pair.split_first()?;
         let name = &names[usize::from(number) % names.len()];
@@ -31,14 +31,14 @@ pub fn config(data: &[u8]) {
     if !raw.problems.is_empty() {
         return;
     }
-    let values = shown(&raw);
+    let values = values_in_force(&raw);
     let (toml, lists) = (as_toml(&values) + &lists_as_toml(&raw), lists_as_json(&raw));
     let json = as_json(&values);
     // A file of redirects is read while it is proved, wherever it lies: that is none of fuzzing's business.
     if raw.get("server.redirectsFile").is_some() {
         return;
     }
-    let sources = Sources { flag: Some(PathBuf::from(file)), bare: true, ..Sources::default() };
+    let sources = ConfigSources { flag: Some(PathBuf::from(file)), bare: true, ..ConfigSources::default() };
     match sources.check(raw) {
         Err(problems) => {
             assert!(!problems.is_empty());
@@ -47,10 +47,10 @@ pub fn config(data: &[u8]) {
         Ok(config) => told(&config.warnings),
     }
 
-    let mut again = Raw::default();
+    let mut again = WrittenConfig::default();
     again.read_toml(&toml, file);
     assert!(again.problems.is_empty(), "what config show prints is not understood: {:?}\n{toml}", again.problems);
-    let (before, after) = (plain(&json["values"]), shown(&again));
+    let (before, after) = (plain(&json["values"]), values_in_force(&again));
     assert_eq!(before, plain(&as_json(&after)["values"]), "{toml}");
     assert_eq!(plain_lists(&lists), plain_lists(&lists_as_json(&again)), "{toml}");
 }
@@ -70,7 +70,7 @@ fn plain_lists(lists: &serde_json::Value) -> Vec<(String, Vec<serde_json::Value>
 }
 
 /// One line each, where it is printed.
-fn told(problems: &[Problem]) {
+fn told(problems: &[ConfigProblem]) {
     for problem in problems {
         let line = OneLine(&problem.to_string()).to_string();
         assert!(!line.is_empty() && !line.chars().any(char::is_control), "{line:?}");

@@ -21,27 +21,27 @@ use docwharf_agent::sync::waiting::{WaitingReason, staged};
 use docwharf_base::model::units::{parse_time, unix_seconds};
 use docwharf_serve::{STATUS_CLASSES, Site};
 
-use super::live::{Codings, Live};
+use super::daemon_state::{DaemonState, PrecompressedState};
 
-type NoLabel = [(&'static str, String); 0];
+type NoMetricLabel = [(&'static str, String); 0];
 /// The labels of a metric that has one label.
-type Label = [(&'static str, String); 1];
-type Seconds = Gauge<f64, AtomicU64>;
+type MetricLabel = [(&'static str, String); 1];
+type SecondsGauge = Gauge<f64, AtomicU64>;
 
 /// All metrics of the daemon, and the registry that encodes them.
 #[derive(Debug)]
-pub struct Metrics {
+pub struct DaemonMetrics {
     /// The registry. It is locked during a scrape, because the gauges are set just before they are encoded.
     registry: Mutex<Registry>,
-    syncs: Family<Label, Counter>,
-    imports: Family<Label, Counter>,
+    syncs: Family<MetricLabel, Counter>,
+    imports: Family<MetricLabel, Counter>,
     duration: Histogram,
-    requests: Family<Label, Counter>,
-    active: Family<Label, Gauge>,
-    active_since: Seconds,
-    last_attempt: Seconds,
-    last_success: Seconds,
-    next_look: Seconds,
+    requests: Family<MetricLabel, Counter>,
+    active: Family<MetricLabel, Gauge>,
+    active_since: SecondsGauge,
+    last_attempt: SecondsGauge,
+    last_success: SecondsGauge,
+    next_look: SecondsGauge,
     failures: Gauge,
     held: Gauge,
     gate_refused: Gauge,
@@ -55,33 +55,33 @@ pub struct Metrics {
     store_versions: Gauge,
     store_free: Gauge,
     /// Without an inbox there is no value: a 0 would be an alert.
-    inbox_ready: Family<NoLabel, Gauge>,
+    inbox_ready: Family<NoMetricLabel, Gauge>,
     inbox_rejected: Counter,
     damaged: Gauge,
-    proved: Seconds,
-    certificate_end: Seconds,
-    coded_files: Family<Label, Gauge>,
-    coded_bytes: Family<Label, Gauge>,
-    coded_seconds: Family<Label, Seconds>,
+    proved: SecondsGauge,
+    certificate_end: SecondsGauge,
+    coded_files: Family<MetricLabel, Gauge>,
+    coded_bytes: Family<MetricLabel, Gauge>,
+    coded_seconds: Family<MetricLabel, SecondsGauge>,
     log_dropped: Counter,
 }
 
-impl Metrics {
+impl DaemonMetrics {
     /// Creates metrics in which nothing has been counted. `is_encrypted` says whether there is a TLS certificate to
     /// report.
-    pub fn new(is_encrypted: bool) -> Metrics {
+    pub fn new(is_encrypted: bool) -> DaemonMetrics {
         let mut registry = Registry::with_prefix("docwharf");
-        let metrics = Metrics {
+        let metrics = DaemonMetrics {
             registry: Mutex::default(),
             syncs: Family::default(),
             imports: Family::default(),
             duration: Histogram::new(exponential_buckets(0.1, 4.0, 8)),
             requests: Family::default(),
             active: Family::default(),
-            active_since: Seconds::default(),
-            last_attempt: Seconds::default(),
-            last_success: Seconds::default(),
-            next_look: Seconds::default(),
+            active_since: SecondsGauge::default(),
+            last_attempt: SecondsGauge::default(),
+            last_success: SecondsGauge::default(),
+            next_look: SecondsGauge::default(),
             failures: Gauge::default(),
             held: Gauge::default(),
             gate_refused: Gauge::default(),
@@ -97,8 +97,8 @@ impl Metrics {
             inbox_ready: Family::default(),
             inbox_rejected: Counter::default(),
             damaged: Gauge::default(),
-            proved: Seconds::default(),
-            certificate_end: Seconds::default(),
+            proved: SecondsGauge::default(),
+            certificate_end: SecondsGauge::default(),
             coded_files: Family::default(),
             coded_bytes: Family::default(),
             coded_seconds: Family::default(),
@@ -162,7 +162,7 @@ impl Metrics {
             metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
             metrics.imports.get_or_create_owned(&[("result", result.to_owned())]);
         }
-        Metrics { registry: Mutex::new(registry), ..metrics }
+        DaemonMetrics { registry: Mutex::new(registry), ..metrics }
     }
 
     /// Counts a sync that has ended.
@@ -182,9 +182,9 @@ impl Metrics {
     }
 
     /// Encodes all metrics with their current values.
-    pub fn text(&self, store: &VersionStore, live: &Live, site: &Site) -> Result<String, fmt::Error> {
+    pub fn encode(&self, store: &VersionStore, live: &DaemonState, site: &Site) -> Result<String, fmt::Error> {
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        self.gauge(store, live);
+        self.set_gauges(store, live);
         self.ready.set(i64::from(site.current().is_some()));
         for (class, count) in STATUS_CLASSES.into_iter().zip(site.request_counts()) {
             let counter = self.requests.get_or_create_owned(&[("code", class.to_owned())]);
@@ -203,7 +203,7 @@ impl Metrics {
     }
 
     /// Sets the gauges. If the store cannot be read, its gauges keep their values.
-    fn gauge(&self, store: &VersionStore, live: &Live) {
+    fn set_gauges(&self, store: &VersionStore, live: &DaemonState) {
         let now = live.now();
         self.failures.set(i64::from(now.failures));
         self.next_look.set(now.next_look.map_or(0.0, seconds));
@@ -222,7 +222,7 @@ impl Metrics {
         files.clear();
         bytes.clear();
         took.clear();
-        for (coding, yields) in now.codings.iter().flat_map(Codings::made) {
+        for (coding, yields) in now.codings.iter().flat_map(PrecompressedState::available) {
             let label = [("coding", coding.token().to_owned())];
             files.get_or_create(&label).set(yields.files.cast_signed());
             bytes.get_or_create(&label).set(yields.bytes.cast_signed());

@@ -6,13 +6,13 @@
 //! A command has the same effect and output with and without a daemon: [`verbs`] executes it, and [`wire`] defines the
 //! messages.
 
-pub mod client;
-pub mod hosts;
-pub mod live;
+pub mod allowed_hosts;
+pub mod command_execution;
+pub mod control_client;
+pub mod control_messages;
+pub mod control_socket;
+pub mod daemon_state;
 pub mod metrics;
 pub mod routes;
-pub mod socket;
 pub mod staged_site;
 pub mod status;
-pub mod verbs;
-pub mod wire;

@@ -20,23 +20,23 @@ use docwharf_serve::peer::Peer;
 use docwharf_serve::service::RequestService;
 use docwharf_serve::watchdog::Watchdog;
 
-use super::live::Live;
-use super::metrics::Metrics;
-use super::status::Status;
-use super::wire::{ORDERS, Order, Reply};
+use super::control_messages::{COMMANDS_PATH, CommandReply, DaemonCommand};
+use super::daemon_state::DaemonState;
+use super::metrics::DaemonMetrics;
+use super::status::StoreStatus;
 
 /// The maximum size of a command in bytes.
-const MOST: usize = 64 * 1024;
+const MAX_COMMAND_BYTES: usize = 64 * 1024;
 
-const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
+const TEXT_TYPE: &str = "text/plain; charset=utf-8";
+const JSON_TYPE: &str = "application/json";
 
 /// The body of an admin response.
-type Said = Full<Bytes>;
+type AdminBody = Full<Bytes>;
 
 /// The way on which a request arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum AdminTransport {
     /// The control socket: the client is our own user or root.
     Socket,
     /// The network: any client.
@@ -45,32 +45,32 @@ pub enum Reach {
 
 /// A command on its way to the agent.
 #[derive(Debug)]
-pub struct Call {
+pub struct QueuedCommand {
     /// The command.
-    pub order: Order,
+    pub order: DaemonCommand,
     /// The channel for the reply.
-    pub reply: oneshot::Sender<Reply>,
+    pub reply: oneshot::Sender<CommandReply>,
 }
 
 /// The HTTP service of the admin routes.
 #[derive(Debug)]
-pub struct Admin {
+pub struct AdminService {
     /// The store that the daemon has open.
     pub store: VersionStore,
     /// The state that the agent reports.
-    pub live: Arc<Live>,
+    pub live: Arc<DaemonState>,
     /// The metrics of the daemon.
-    pub metrics: Arc<Metrics>,
+    pub metrics: Arc<DaemonMetrics>,
     /// The site that the daemon serves.
     pub site: Arc<Site>,
     /// The queue of commands to the agent.
-    pub orders: mpsc::Sender<Call>,
+    pub orders: mpsc::Sender<QueuedCommand>,
     /// The watchdog of the accept loops.
-    pub pulse: Arc<Watchdog>,
+    pub watchdog: Arc<Watchdog>,
 }
 
-impl RequestService for Admin {
-    type Body = Said;
+impl RequestService for AdminService {
+    type Body = AdminBody;
 
     fn respond(
         self: &Arc<Self>,
@@ -78,49 +78,61 @@ impl RequestService for Admin {
         _peer: Peer,
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<> {
         let admin = Arc::clone(self);
-        async move { admin.reply(request, Reach::Network).await }
+        async move { admin.reply(request, AdminTransport::Network).await }
     }
 }
 
-impl Admin {
-    pub(super) async fn reply(self: Arc<Self>, request: Request<Incoming>, reach: Reach) -> Response<Said> {
+impl AdminService {
+    pub(super) async fn reply(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        reach: AdminTransport,
+    ) -> Response<AdminBody> {
         let path = request.uri().path();
-        if path == ORDERS && reach == Reach::Socket {
+        if path == COMMANDS_PATH && reach == AdminTransport::Socket {
             return match *request.method() {
-                Method::POST => self.take(request.into_body()).await,
-                _ => not_allowed("POST"),
+                Method::POST => self.accept_command(request.into_body()).await,
+                _ => respond_not_allowed("POST"),
             };
         }
         let known = matches!(path, "/livez" | "/readyz" | "/status" | "/metrics");
         // Probes and scrapers may use any name of the machine, and these three routes reveal nothing worth protecting.
         let is_for_machines = matches!(path, "/livez" | "/readyz" | "/metrics");
-        if reach == Reach::Network && !is_for_machines && !self.live.permits(&request) {
-            return misdirected();
+        if reach == AdminTransport::Network && !is_for_machines && !self.live.permits(&request) {
+            return respond_misdirected();
         }
         if known && !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return not_allowed("GET, HEAD");
+            return respond_not_allowed("GET, HEAD");
         }
         match path {
             // This response alone shows that the admin loop runs; the check is for the loops that serve readers.
-            "/livez" if self.pulse.is_healthy() => answer(StatusCode::OK, TEXT, "ok\n"),
-            "/livez" => {
-                answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the server does not accept connections any more\n")
-            }
+            "/livez" if self.watchdog.is_healthy() => admin_response(StatusCode::OK, TEXT_TYPE, "ok\n"),
+            "/livez" => admin_response(
+                StatusCode::SERVICE_UNAVAILABLE,
+                TEXT_TYPE,
+                "the server does not accept connections any more\n",
+            ),
             // An unreachable upstream is no reason to fail: the sealed version is served.
             "/readyz" if self.site.current().is_some() && !self.is_published() => {
-                answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "nothing is published yet\n")
+                admin_response(StatusCode::SERVICE_UNAVAILABLE, TEXT_TYPE, "nothing is published yet\n")
             }
-            "/readyz" if self.site.current().is_some() => answer(StatusCode::OK, TEXT, "ready\n"),
-            "/readyz" => answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "no version yet\n"),
+            "/readyz" if self.site.current().is_some() => admin_response(StatusCode::OK, TEXT_TYPE, "ready\n"),
+            "/readyz" => admin_response(StatusCode::SERVICE_UNAVAILABLE, TEXT_TYPE, "no version yet\n"),
             "/status" | "/metrics" => {
                 let is_status = path == "/status";
                 let format = MetricsFormat::negotiate(request.headers());
                 // Both read the store, which blocks.
                 let told =
                     tokio::task::spawn_blocking(move || if is_status { self.status() } else { self.metrics(format) });
-                told.await.unwrap_or_else(|died| answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{died}\n")))
+                told.await.unwrap_or_else(|died| {
+                    admin_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, format!("{died}\n"))
+                })
             }
-            _ => answer(StatusCode::NOT_FOUND, TEXT, "404: there are /livez, /readyz, /status and /metrics\n"),
+            _ => admin_response(
+                StatusCode::NOT_FOUND,
+                TEXT_TYPE,
+                "404: there are /livez, /readyz, /status and /metrics\n",
+            ),
         }
     }
 
@@ -131,50 +143,54 @@ impl Admin {
         publish.is_none_or(|settings| published_version(&settings).is_some())
     }
 
-    fn status(&self) -> Response<Said> {
+    fn status(&self) -> Response<AdminBody> {
         let now = self.live.now();
-        let status = Status::of(&self.store, now.intent.as_ref(), None, Some(&self.live));
+        let status = StoreStatus::read(&self.store, now.intent.as_ref(), None, Some(&self.live));
         match status.map(|status| serde_json::to_vec_pretty(&status)) {
-            Ok(Ok(json)) => answer(StatusCode::OK, JSON, json),
-            Ok(Err(error)) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
-            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{}\n", ErrorChain(&error))),
+            Ok(Ok(json)) => admin_response(StatusCode::OK, JSON_TYPE, json),
+            Ok(Err(error)) => admin_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, format!("{error}\n")),
+            Err(error) => {
+                admin_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, format!("{}\n", ErrorChain(&error)))
+            }
         }
     }
 
-    fn metrics(&self, format: MetricsFormat) -> Response<Said> {
-        match self.metrics.text(&self.store, &self.live, &self.site) {
+    fn metrics(&self, format: MetricsFormat) -> Response<AdminBody> {
+        match self.metrics.encode(&self.store, &self.live, &self.site) {
             Ok(text) => {
-                let mut response = answer(StatusCode::OK, format.content_type(), format.render(text));
+                let mut response = admin_response(StatusCode::OK, format.content_type(), format.render(text));
                 response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
                 response
             }
-            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+            Err(error) => admin_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, format!("{error}\n")),
         }
     }
 
-    async fn take(&self, body: Incoming) -> Response<Said> {
-        let order = match Limited::new(body, MOST).collect().await {
-            Ok(body) => serde_json::from_slice::<Order>(&body.to_bytes()).map_err(|error| error.to_string()),
+    async fn accept_command(&self, body: Incoming) -> Response<AdminBody> {
+        let order = match Limited::new(body, MAX_COMMAND_BYTES).collect().await {
+            Ok(body) => serde_json::from_slice::<DaemonCommand>(&body.to_bytes()).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         let order = match order {
             Ok(order) => order,
-            Err(why) => return answer(StatusCode::BAD_REQUEST, TEXT, format!("this is not a command: {why}\n")),
+            Err(why) => {
+                return admin_response(StatusCode::BAD_REQUEST, TEXT_TYPE, format!("this is not a command: {why}\n"));
+            }
         };
         let (reply, told) = oneshot::channel();
-        let stopping = || answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "the daemon is stopping\n");
-        if self.orders.send(Call { order, reply }).await.is_err() {
+        let stopping = || admin_response(StatusCode::SERVICE_UNAVAILABLE, TEXT_TYPE, "the daemon is stopping\n");
+        if self.orders.send(QueuedCommand { order, reply }).await.is_err() {
             return stopping();
         }
         let Ok(reply) = told.await else { return stopping() };
         match serde_json::to_vec(&reply) {
-            Ok(json) => answer(StatusCode::OK, JSON, json),
-            Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+            Ok(json) => admin_response(StatusCode::OK, JSON_TYPE, json),
+            Err(error) => admin_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, format!("{error}\n")),
         }
     }
 }
 
-fn answer(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) -> Response<Said> {
+fn admin_response(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) -> Response<AdminBody> {
     let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -185,14 +201,14 @@ fn answer(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) 
 }
 
 /// Responds with 421 to a request that names another host (RFC 9110, section 15.5.20).
-fn misdirected() -> Response<Said> {
+fn respond_misdirected() -> Response<AdminBody> {
     let text = "421 Misdirected Request: the Host field does not name this listener; use an IP address, localhost or the \
                 machine's name, or add the name to admin.hosts\n";
-    answer(StatusCode::MISDIRECTED_REQUEST, TEXT, text)
+    admin_response(StatusCode::MISDIRECTED_REQUEST, TEXT_TYPE, text)
 }
 
-fn not_allowed(allowed: &'static str) -> Response<Said> {
-    let mut response = answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, "405: method not allowed\n");
+fn respond_not_allowed(allowed: &'static str) -> Response<AdminBody> {
+    let mut response = admin_response(StatusCode::METHOD_NOT_ALLOWED, TEXT_TYPE, "405: method not allowed\n");
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }

@@ -33,13 +33,13 @@ impl RequestService for StagedSite {
         async move {
             match site.current() {
                 Some(_) => handle(&site, &request).map(Either::Right),
-                None => nothing_waits(),
+                None => respond_not_staged(),
             }
         }
     }
 }
 
-fn nothing_waits() -> Response<Either<Full<BodyChunk>, ResponseBody>> {
+fn respond_not_staged() -> Response<Either<Full<BodyChunk>, ResponseBody>> {
     let text = Bytes::from_static(b"404: no version waits to become active\n");
     let mut response = Response::new(Either::Left(Full::new(text.into())));
     *response.status_mut() = StatusCode::NOT_FOUND;

@@ -17,12 +17,12 @@ use docwharf_base::model::units::{show_time, show_unix};
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_site::coding_file::CodingStatistics;
 
-use super::live::{self, Live, Policy};
+use super::daemon_state::{self, DaemonState, PolicyState};
 
 /// The state of a store and of its daemon. Times are in RFC 3339 format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Status {
+pub struct StoreStatus {
     /// The version of the format: 1.
     pub schema_version: u32,
     /// The store's folder.
@@ -51,10 +51,10 @@ pub struct Status {
     pub hold: Option<ActivationHold>,
     /// The version that waits to become active.
     #[serde(default)]
-    pub staged: Option<Staged>,
+    pub staged: Option<StagedStatus>,
     /// The last verdict of the gate.
     #[serde(default)]
-    pub gate: Option<Gate>,
+    pub gate: Option<GateStatus>,
     /// The label that the configuration pins.
     pub pin: Option<String>,
     /// `staticExport.enabled`; `None` if the configuration has mistakes.
@@ -72,17 +72,17 @@ pub struct Status {
     /// A hint on what can be done about the last error.
     pub next_step: Option<String>,
     /// The export job that was started for this store and has not delivered a bundle yet.
-    pub job: Option<Job>,
+    pub job: Option<ExportJobStatus>,
     /// The reason why a changed configuration is not in force.
     pub config_error: Option<String>,
     /// The running daemon; `None` if there is none.
-    pub daemon: Option<Daemon>,
+    pub daemon: Option<DaemonStatus>,
 }
 
 /// A version that waits to become active.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Staged {
+pub struct StagedStatus {
     /// The version's id.
     pub version: VersionId,
     /// The reason why it waits: `manual`, `gate`, `hold` or `look`.
@@ -94,7 +94,7 @@ pub struct Staged {
 /// The verdict of the gate on a version.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Gate {
+pub struct GateStatus {
     /// The version that was checked.
     pub version: VersionId,
     /// The version that was active at that time.
@@ -110,7 +110,7 @@ pub struct Gate {
 /// An export job that was started for this store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Job {
+pub struct ExportJobStatus {
     /// The id that the management API has given it.
     pub id: String,
     /// The base URL of the management API, and the domain.
@@ -124,7 +124,7 @@ pub struct Job {
 /// A running daemon.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Daemon {
+pub struct DaemonStatus {
     /// The process id, in the PID namespace of the daemon.
     pub pid: u32,
     /// The version of the program.
@@ -152,25 +152,25 @@ pub struct Daemon {
     pub failures: u32,
     /// The inbox, if one is configured (`sync.inbox`).
     #[serde(default)]
-    pub inbox: Option<Inbox>,
+    pub inbox: Option<InboxStatus>,
     /// The state of publishing as files, if it is configured.
     #[serde(default)]
-    pub publish: Option<Publish>,
+    pub publish: Option<PublishStatus>,
     /// The content security policies, if any are sent (`server.csp`).
     #[serde(default)]
-    pub csp: Option<Csp>,
+    pub csp: Option<CspStatus>,
     /// The Brotli and Zstandard forms, if any are made (`server.codings`).
     #[serde(default)]
-    pub codings: Option<Codings>,
+    pub codings: Option<PrecompressedStatus>,
     /// The TLS certificate in force, if connections are encrypted.
     #[serde(default)]
-    pub tls: Option<Certificate>,
+    pub tls: Option<CertificateStatus>,
 }
 
 /// The content security policies of the served version.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Csp {
+pub struct CspStatus {
     /// `server.csp`
     pub preset: String,
     /// The version that the policies belong to.
@@ -190,10 +190,10 @@ pub struct Csp {
     pub total: u64,
 }
 
-impl From<Policy> for Csp {
-    fn from(policy: Policy) -> Csp {
+impl From<PolicyState> for CspStatus {
+    fn from(policy: PolicyState) -> CspStatus {
         let survey = policy.survey.unwrap_or_default();
-        Csp {
+        CspStatus {
             preset: policy.preset.to_owned(),
             version: policy.version,
             ready: policy.survey.is_some(),
@@ -209,13 +209,13 @@ impl From<Policy> for Csp {
 /// The Brotli and Zstandard forms of the served version.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Codings {
+pub struct PrecompressedStatus {
     /// The version that the forms belong to.
     pub version: VersionId,
     /// Whether all forms are available; if not, they are being made, unless there is an error.
     pub ready: bool,
     /// The available forms.
-    pub made: Vec<Made>,
+    pub made: Vec<PrecompressedCodingStatus>,
     /// The reason why forms cannot be made.
     pub error: Option<String>,
 }
@@ -223,7 +223,7 @@ pub struct Codings {
 /// The forms of all files in one coding.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Made {
+pub struct PrecompressedCodingStatus {
     /// `br` or `zstd`
     pub coding: String,
     /// The number of files that have this form; the others would not become smaller.
@@ -234,22 +234,27 @@ pub struct Made {
     pub seconds: f64,
 }
 
-impl From<live::Codings> for Codings {
-    fn from(now: live::Codings) -> Codings {
-        let made = |(coding, yields): (ContentCoding, CodingStatistics)| Made {
+impl From<daemon_state::PrecompressedState> for PrecompressedStatus {
+    fn from(now: daemon_state::PrecompressedState) -> PrecompressedStatus {
+        let made = |(coding, yields): (ContentCoding, CodingStatistics)| PrecompressedCodingStatus {
             coding: coding.token().to_owned(),
             files: yields.files,
             bytes: yields.bytes,
             seconds: yields.seconds(),
         };
-        Codings { version: now.version, ready: now.ready, made: now.made().map(made).collect(), error: now.why_not }
+        PrecompressedStatus {
+            version: now.version,
+            ready: now.ready,
+            made: now.available().map(made).collect(),
+            error: now.why_not,
+        }
     }
 }
 
 /// The TLS certificate in force.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Certificate {
+pub struct CertificateStatus {
     /// The end of its validity.
     pub not_after: String,
     /// The problem: the current files cannot be used and are not in force, or the dates of the certificate are wrong.
@@ -259,7 +264,7 @@ pub struct Certificate {
 /// The state of the inbox.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Inbox {
+pub struct InboxStatus {
     /// `sync.inbox`
     pub directory: PathBuf,
     /// The reason why the inbox cannot be used; `None` if it can.
@@ -269,7 +274,7 @@ pub struct Inbox {
 /// The state of publishing as files.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Publish {
+pub struct PublishStatus {
     /// The folder.
     pub directory: PathBuf,
     /// The version that the link `current` points to.
@@ -278,21 +283,21 @@ pub struct Publish {
     pub error: Option<String>,
 }
 
-impl Status {
+impl StoreStatus {
     /// Describes the state of `store`. `intent` is that of the configuration, if it has no mistakes; `inbox` is used if
     /// there is no daemon (`live`).
-    pub fn of(
+    pub fn read(
         store: &VersionStore,
         intent: Option<&SyncIntent>,
         inbox: Option<&Path>,
-        live: Option<&Live>,
-    ) -> Result<Status, StoreError> {
+        live: Option<&DaemonState>,
+    ) -> Result<StoreStatus, StoreError> {
         let record = store.record()?;
         let labels = record.labels.iter().filter(|(_, labelled)| Some(labelled.version) == record.active);
-        let now = live.map(Live::now);
-        let said = || inbox.map(|directory| live::InboxState { directory: directory.to_owned(), error: None });
+        let now = live.map(DaemonState::now);
+        let said = || inbox.map(|directory| daemon_state::InboxState { directory: directory.to_owned(), error: None });
         let inbox = now.as_ref().map_or_else(said, |now| now.inbox.clone());
-        let daemon = live.zip(now.as_ref()).map(|(live, now)| Daemon {
+        let daemon = live.zip(now.as_ref()).map(|(live, now)| DaemonStatus {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: show_time(live.started),
@@ -304,24 +309,24 @@ impl Status {
             doing_error: now.doing.as_ref().and_then(|doing| doing.error()),
             percent: now.doing.as_ref().and_then(|doing| doing.percent()),
             failures: now.failures,
-            publish: now.publish.as_ref().map(|settings| Publish {
+            publish: now.publish.as_ref().map(|settings| PublishStatus {
                 directory: settings.directory.clone(),
                 version: published_version(settings),
                 error: now.publish_error.clone(),
             }),
-            inbox: now.inbox.clone().map(|inbox| Inbox { directory: inbox.directory, error: inbox.error }),
-            csp: now.policy.map(Csp::from),
-            codings: now.codings.clone().map(Codings::from),
+            inbox: now.inbox.clone().map(|inbox| InboxStatus { directory: inbox.directory, error: inbox.error }),
+            csp: now.policy.map(CspStatus::from),
+            codings: now.codings.clone().map(PrecompressedStatus::from),
             tls: live.tls.as_ref().map(|tls| {
                 let pair = tls.pair();
                 let error = now.tls_error.clone().or_else(|| pair.date_problem(SystemTime::now()));
-                Certificate { not_after: show_time(pair.not_after), error }
+                CertificateStatus { not_after: show_time(pair.not_after), error }
             }),
         });
         let damaged = store.suspects();
         let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
         let again = if daemon.is_some() { "it is tried again by itself; " } else { "" };
-        Ok(Status {
+        Ok(StoreStatus {
             schema_version: 1,
             store: store.root().to_owned(),
             active_present: record.active.map(|id| store.has(id)),
@@ -333,13 +338,13 @@ impl Status {
             enabled: intent.map(|intent| intent.enabled),
             source: intent.and_then(source),
             next_look: now.as_ref().and_then(|now| now.next_look).map(show_time),
-            why: why(&record, intent, inbox.as_ref()),
-            staged: staged(&record, intent).map(|staged| Staged {
+            why: reason_for_no_update(&record, intent, inbox.as_ref()),
+            staged: staged(&record, intent).map(|staged| StagedStatus {
                 version: staged.version,
                 waits: staged.waits.name().to_owned(),
                 next: way_out(&staged),
             }),
-            gate: record.gate.map(|verdict| Gate {
+            gate: record.gate.map(|verdict| GateStatus {
                 version: verdict.version,
                 against: verdict.against,
                 time: verdict.time,
@@ -348,7 +353,7 @@ impl Status {
             }),
             next_step: failed
                 .then(|| format!("{again}`docwharf doctor` checks what it needs, `docwharf sync` tries at once")),
-            job: record.job.as_ref().map(|job| Job {
+            job: record.job.as_ref().map(|job| ExportJobStatus {
                 id: job.id.clone(),
                 source: job.source.clone(),
                 started: job.started.clone(),
@@ -373,7 +378,11 @@ fn source(intent: &SyncIntent) -> Option<String> {
 
 /// Returns the reason why there is no newer version. If there are several, it is the one that decides first which
 /// version is active.
-fn why(record: &StoreRecord, intent: Option<&SyncIntent>, inbox: Option<&live::InboxState>) -> Option<String> {
+fn reason_for_no_update(
+    record: &StoreRecord,
+    intent: Option<&SyncIntent>,
+    inbox: Option<&daemon_state::InboxState>,
+) -> Option<String> {
     if let Some(hold) = &record.hold {
         let who = resolve_uid_name(&hold.who);
         return Some(format!("{who} has stopped activation ({}): `docwharf release` ends that", hold.why));

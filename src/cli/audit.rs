@@ -16,11 +16,11 @@ use docwharf_site::external::audit::{ExternalAudit, ExternalNeed, audit};
 use docwharf_site::seal::SealOptions;
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::serve::sealed;
-use super::{Context, Failure, print, progress};
+use super::serve::seal_unlinked;
+use super::{CommandContext, CommandFailure, print, progress};
 
 /// Number of files shown without `--all`.
-const SHOWN: usize = 20;
+const MAX_SHOWN_FILES: usize = 20;
 
 #[derive(Debug, Args)]
 pub(super) struct AuditCommand {
@@ -35,39 +35,39 @@ pub(super) struct AuditCommand {
 }
 
 impl AuditCommand {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let effort = SealOptions::new(context.limits()?);
         let site = match &self.path {
             Some(path) => {
                 let (site, warnings) =
-                    progress::with_meter(context, "verifying", |meter| sealed(path, &effort, meter))?;
+                    progress::with_meter(context, "verifying", |meter| seal_unlinked(path, &effort, meter))?;
                 if !context.global.json {
-                    context.warn(&path.display().to_string(), &warnings);
+                    context.print_warnings(&path.display().to_string(), &warnings);
                 }
                 site
             }
-            None => active(context)?,
+            None => open_active(context)?,
         };
         let found = audit(&site, effort.threads, &|| false).unwrap_or_default();
-        let most = if self.all { usize::MAX } else { SHOWN };
+        let most = if self.all { usize::MAX } else { MAX_SHOWN_FILES };
         if context.global.json {
-            context.result(&as_json(&site, &found), "")?;
+            context.print_result(&as_json(&site, &found), "")?;
         } else if self.markdown {
             print(&as_markdown(&site, &found, most))?;
         } else {
             print(&as_text(&site, &found, most))?;
         }
-        if found.is_clean() { Ok(()) } else { Err(Failure::Found) }
+        if found.is_clean() { Ok(()) } else { Err(CommandFailure::CheckFailed) }
     }
 }
 
-fn active(context: &Context) -> Result<SealedVersion, Failure> {
+fn open_active(context: &CommandContext) -> Result<SealedVersion, CommandFailure> {
     let store = VersionStore::at(&context.store()?);
     let Some(id) = store.record()?.active else {
         let what = "there is no active version; name an archive or a folder".to_owned();
-        return Err(Failure::Usage(what));
+        return Err(CommandFailure::Usage(what));
     };
-    open::read(&store, id).map_err(Failure::local(format!("cannot read version {}", id.short())))
+    open::read(&store, id).map_err(CommandFailure::local(format!("cannot read version {}", id.short())))
 }
 
 /// Groups the needs by origin; those of one origin stay in their order, the most important kind first.
@@ -94,13 +94,13 @@ fn path(site: &SealedVersion, file: usize) -> String {
 }
 
 /// Formats an address on one line: a page may contain any character in it.
-fn shown(text: &str) -> String {
+fn one_line_address(text: &str) -> String {
     let quoted = QuotedName(text.as_bytes()).to_string();
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
 }
 
 /// Summarizes the audit on one line.
-fn verdict(found: &ExternalAudit) -> String {
+fn summary_line(found: &ExternalAudit) -> String {
     let pages = count_noun(found.pages, "page");
     if found.is_clean() {
         return format!("ok: everything is inside ({pages}, {} read)", count_noun(found.read, "file"));
@@ -111,14 +111,14 @@ fn verdict(found: &ExternalAudit) -> String {
 }
 
 fn as_text(site: &SealedVersion, found: &ExternalAudit, most: usize) -> String {
-    let mut text = verdict(found) + "\n";
+    let mut text = summary_line(found) + "\n";
     for (origin, needs) in by_origin(found) {
-        let _ = writeln!(text, "\n{}", shown(origin));
+        let _ = writeln!(text, "\n{}", one_line_address(origin));
         for need in needs {
             let (kind, files) = (need.kind, count_noun(need.files, "file"));
             let _ = writeln!(text, "  {:9} {files}: {}", kind.name(), kind.describe_loss());
             let (file, address) = &need.example;
-            let _ = writeln!(text, "            {} has {}", path(site, *file), shown(address));
+            let _ = writeln!(text, "            {} has {}", path(site, *file), one_line_address(address));
         }
     }
     let total = by_file(found).count();
@@ -126,19 +126,19 @@ fn as_text(site: &SealedVersion, found: &ExternalAudit, most: usize) -> String {
         let _ = writeln!(text, "\nby file");
     }
     for (file, needs) in by_file(found).take(most) {
-        let of = |need: &&ExternalNeed| format!("{} {}", need.kind.name(), shown(need.origin.as_str()));
+        let of = |need: &&ExternalNeed| format!("{} {}", need.kind.name(), one_line_address(need.origin.as_str()));
         let _ = writeln!(text, "  {}: {}", path(site, file), needs.iter().map(of).collect::<Vec<_>>().join(", "));
     }
     if total > most {
         let _ = writeln!(text, "  … and {} more: --all shows them", total - most);
     }
-    besides(site, found, most == usize::MAX, &mut text);
+    append_notes(site, found, most == usize::MAX, &mut text);
     text
 }
 
 /// Appends what does not count as a need, and what the audit cannot find.
-fn besides(site: &SealedVersion, found: &ExternalAudit, all: bool, text: &mut String) {
-    let hints: Vec<String> = found.hints().map(|need| shown(need.origin.as_str())).collect();
+fn append_notes(site: &SealedVersion, found: &ExternalAudit, all: bool, text: &mut String) {
+    let hints: Vec<String> = found.hints().map(|need| one_line_address(need.origin.as_str())).collect();
     if !hints.is_empty() {
         let _ = writeln!(text, "\nharmless when refused (preconnect, dns-prefetch, prefetch): {}", hints.join(", "));
     }
@@ -151,7 +151,7 @@ fn besides(site: &SealedVersion, found: &ExternalAudit, all: bool, text: &mut St
             if all { "" } else { " (--all lists them)" }
         );
         for (origin, files) in found.mentions.iter().filter(|_| all) {
-            let _ = writeln!(text, "  {}  {}", shown(origin.as_str()), count_noun(*files, "file"));
+            let _ = writeln!(text, "  {}  {}", one_line_address(origin.as_str()), count_noun(*files, "file"));
         }
     }
     if let Some(&first) = found.service_workers.first() {
@@ -201,16 +201,16 @@ fn as_json(site: &SealedVersion, found: &ExternalAudit) -> Value {
 }
 
 fn as_markdown(site: &SealedVersion, found: &ExternalAudit, most: usize) -> String {
-    let code = super::diff::code;
+    let code = super::diff::code_span;
     // A vertical bar would end the table cell.
     let cell = |text: &str| code(&text.replace('|', "%7C"));
-    let mut text = format!("### {}\n\n", verdict(found));
+    let mut text = format!("### {}\n\n", summary_line(found));
     if found.is_clean() {
         return text;
     }
     text.push_str("| origin | what | files | without it | for example |\n|---|---|---:|---|---|\n");
     for need in found.losses() {
-        let (origin, kind) = (cell(&shown(need.origin.as_str())), need.kind);
+        let (origin, kind) = (cell(&one_line_address(need.origin.as_str())), need.kind);
         let example = cell(&path(site, need.example.0));
         let _ =
             writeln!(text, "| {origin} | {} | {} | {} | {example} |", kind.name(), need.files, kind.describe_loss());
@@ -218,7 +218,8 @@ fn as_markdown(site: &SealedVersion, found: &ExternalAudit, most: usize) -> Stri
     let total = by_file(found).count();
     let _ = writeln!(text, "\n<details><summary>by file ({total})</summary>\n");
     for (file, needs) in by_file(found).take(most) {
-        let of = |need: &&ExternalNeed| format!("{} {}", need.kind.name(), code(&shown(need.origin.as_str())));
+        let of =
+            |need: &&ExternalNeed| format!("{} {}", need.kind.name(), code(&one_line_address(need.origin.as_str())));
         let _ =
             writeln!(text, "- {}: {}", code(&path(site, file)), needs.iter().map(of).collect::<Vec<_>>().join(", "));
     }

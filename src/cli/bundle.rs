@@ -12,30 +12,30 @@ use docwharf_site::seal::unpack::{UnpackError, unpack};
 use docwharf_site::seal::{SealOptions, VerifiedBundle, verify};
 
 use super::audit::AuditCommand;
-use super::{Context, Failure, progress};
+use super::{CommandContext, CommandFailure, progress};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Bundle {
+pub(super) enum BundleCommand {
     /// Verify a bundle: read it to its end and say why it is refused
-    Verify(One),
+    Verify(BundlePathArgs),
     /// Show what a bundle contains
-    Inspect(One),
+    Inspect(BundlePathArgs),
     /// Write the files that `serve` would serve to a folder
-    Unpack(Unpack),
+    Unpack(UnpackCommand),
     /// Make a bundle of a folder; the same content gives the same bytes
-    Pack(Pack),
+    Pack(PackCommand),
     /// List what a site needs from other origins; exit code 1 if anything
     Audit(AuditCommand),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct One {
+pub(super) struct BundlePathArgs {
     /// A zip, tar, tar.gz or tar.zst, or a folder
     path: PathBuf,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Unpack {
+pub(super) struct UnpackCommand {
     /// A zip, tar, tar.gz or tar.zst, or a folder
     archive: PathBuf,
     /// An empty or absent folder
@@ -46,47 +46,47 @@ pub(super) struct Unpack {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Pack {
+pub(super) struct PackCommand {
     /// The site's folder
     dir: PathBuf,
     /// The bundle: a name that ends with .zip, .tar, .tar.gz or .tar.zst
     bundle: PathBuf,
 }
 
-impl Bundle {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl BundleCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let effort = SealOptions::new(context.limits()?);
         match self {
-            Bundle::Verify(one) => {
+            BundleCommand::Verify(one) => {
                 let proven = progress::with_meter(context, "verifying", |meter| verify(&one.path, &effort, meter))?;
-                context.warn(&one.path.display().to_string(), &proven.warnings);
+                context.print_warnings(&one.path.display().to_string(), &proven.warnings);
                 let text = format!("ok {} ({})\n", proven.id, summary(&proven));
                 let json = json!({
                     "schemaVersion": 1, "result": "ok", "version": proven.id, "pages": proven.flavor.pages,
                     "files": proven.files.len(), "contentBytes": proven.content_len(), "warnings": proven.warnings,
                 });
-                context.done(&json, &text)
+                context.print_outcome(&json, &text)
             }
-            Bundle::Inspect(one) => {
+            BundleCommand::Inspect(one) => {
                 let proven = progress::with_meter(context, "verifying", |meter| verify(&one.path, &effort, meter))?;
                 if !context.global.json {
-                    context.warn(&one.path.display().to_string(), &proven.warnings);
+                    context.print_warnings(&one.path.display().to_string(), &proven.warnings);
                 }
-                context.result(&inspection(&proven), &sheet(&proven))
+                context.print_result(&inspection_json(&proven), &inspection_text(&proven))
             }
-            Bundle::Unpack(one) => {
+            BundleCommand::Unpack(one) => {
                 let proven = progress::with_meter(context, "verifying", |meter| {
                     unpack(&one.archive, &one.dir, one.raw, &effort, meter)
                 })?;
-                context.warn(&one.archive.display().to_string(), &proven.warnings);
+                context.print_warnings(&one.archive.display().to_string(), &proven.warnings);
                 let text = format!("unpacked {} into {}\n", summary(&proven), one.dir.display());
-                context.done(&json!({ "schemaVersion": 1, "result": "unpacked", "version": proven.id }), &text)
+                context.print_outcome(&json!({ "schemaVersion": 1, "result": "unpacked", "version": proven.id }), &text)
             }
-            Bundle::Audit(audit) => audit.run(context),
-            Bundle::Pack(one) => {
+            BundleCommand::Audit(audit) => audit.run(context),
+            BundleCommand::Pack(one) => {
                 let proven =
                     progress::with_meter(context, "packing", |meter| pack(&one.dir, &one.bundle, &effort, meter))?;
-                context.warn(&one.dir.display().to_string(), &proven.warnings);
+                context.print_warnings(&one.dir.display().to_string(), &proven.warnings);
                 let archive = proven.archive;
                 let text = format!(
                     "packed {} into {} ({})\n",
@@ -98,7 +98,7 @@ impl Bundle {
                     "schemaVersion": 1, "result": "packed", "version": proven.id,
                     "archiveSha256": archive.map(|(digest, _)| digest.hex()), "archiveBytes": archive.map(|(_, len)| len),
                 });
-                context.done(&json, &text)
+                context.print_outcome(&json, &text)
             }
         }
     }
@@ -113,7 +113,7 @@ fn summary(proven: &VerifiedBundle) -> String {
     )
 }
 
-fn inspection(proven: &VerifiedBundle) -> Value {
+fn inspection_json(proven: &VerifiedBundle) -> Value {
     let flavor = &proven.flavor;
     let pages = proven.files.iter().filter(|(path, _)| is_page(path.as_bytes()));
     json!({
@@ -133,7 +133,7 @@ fn inspection(proven: &VerifiedBundle) -> Value {
     })
 }
 
-fn sheet(proven: &VerifiedBundle) -> String {
+fn inspection_text(proven: &VerifiedBundle) -> String {
     let flavor = &proven.flavor;
     let mut lines = vec![
         format!("kind      {}", proven.kind.name()),
@@ -156,27 +156,27 @@ fn sheet(proven: &VerifiedBundle) -> String {
     lines.join("\n") + "\n"
 }
 
-impl From<UnpackError> for Failure {
-    fn from(error: UnpackError) -> Failure {
+impl From<UnpackError> for CommandFailure {
+    fn from(error: UnpackError) -> CommandFailure {
         match error {
-            UnpackError::Seal(error) => Failure::Seal(error),
-            UnpackError::NotEmpty(_) => Failure::Usage(error.to_string()),
+            UnpackError::Seal(error) => CommandFailure::Seal(error),
+            UnpackError::NotEmpty(_) => CommandFailure::Usage(error.to_string()),
             UnpackError::Write { path, source } => {
-                Failure::Local { doing: format!("cannot write {}", path.display()), source }
+                CommandFailure::Local { doing: format!("cannot write {}", path.display()), source }
             }
         }
     }
 }
 
-impl From<PackError> for Failure {
-    fn from(error: PackError) -> Failure {
+impl From<PackError> for CommandFailure {
+    fn from(error: PackError) -> CommandFailure {
         match error {
-            PackError::Seal(error) => Failure::Seal(error),
-            PackError::NoKind(_) => Failure::Usage(error.to_string()),
+            PackError::Seal(error) => CommandFailure::Seal(error),
+            PackError::NoKind(_) => CommandFailure::Usage(error.to_string()),
             PackError::Write { path, source } => {
-                Failure::Local { doing: format!("cannot write {}", path.display()), source }
+                CommandFailure::Local { doing: format!("cannot write {}", path.display()), source }
             }
-            PackError::Changed(_) => Failure::Changed(error.to_string()),
+            PackError::Changed(_) => CommandFailure::InputChanged(error.to_string()),
         }
     }
 }

@@ -3,17 +3,17 @@
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use super::{Cli, Failure, print};
+use super::{Cli, CommandFailure, print};
 
 #[derive(Debug, Args)]
-pub(super) struct Completions {
+pub(super) struct CompletionsCommand {
     /// The shell
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }
 
-impl Completions {
-    pub(super) fn run(self) -> Result<(), Failure> {
+impl CompletionsCommand {
+    pub(super) fn run(self) -> Result<(), CommandFailure> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "docwharf", &mut script);
         print(&String::from_utf8_lossy(&script))

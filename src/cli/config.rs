@@ -8,45 +8,45 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::config::checked::DEFAULT_FILE;
-use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, shown};
+use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, values_in_force};
 use crate::daemon::DaemonError;
-use crate::doctor::configuration::doubts;
+use crate::doctor::configuration::unintended_settings;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_serve::key_pair::KeyPair;
 
-use super::{Context, Failure, print};
+use super::{CommandContext, CommandFailure, print};
 
 /// The keys to set first: a configuration needs one of these sources of versions.
 const FIRST_KEYS: &str = "api.baseUrl, api.domain and the key (api.keyFile, or /etc/docwharf/api-key where the systemd unit \
                           hands it over), or staticExport.bundleUrl, or sync.inbox";
 
 /// The example configuration: every key with its default.
-const EXAMPLE: &str = include_str!("../../config.example.toml");
+const EXAMPLE_CONFIG: &str = include_str!("../../config.example.toml");
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
     /// Report every mistake, and what is probably not intended
-    Check(Check),
+    Check(ConfigCheckCommand),
     /// Show every value in force and where it comes from; secrets are masked
-    Show(Show),
+    Show(ConfigShowCommand),
     /// Write a new configuration: every key with its default
-    Init(Init),
+    Init(ConfigInitCommand),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Check {}
+pub(super) struct ConfigCheckCommand {}
 
 #[derive(Debug, Args)]
-pub(super) struct Show {}
+pub(super) struct ConfigShowCommand {}
 
 #[derive(Debug, Args)]
-pub(super) struct Init {
+pub(super) struct ConfigInitCommand {
     /// Where to write it; nothing is overwritten. Default: standard output
     file: Option<PathBuf>,
 }
 
 impl ConfigCommand {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         match self {
             ConfigCommand::Check(_) => check(context),
             ConfigCommand::Show(_) => show(context),
@@ -55,7 +55,7 @@ impl ConfigCommand {
     }
 }
 
-fn check(context: &Context) -> Result<(), Failure> {
+fn check(context: &CommandContext) -> Result<(), CommandFailure> {
     let sources = context.sources();
     let config = context.config()?;
     if config.has_nothing_to_serve() {
@@ -79,38 +79,39 @@ fn check(context: &Context) -> Result<(), Failure> {
             Err(error) => warnings.push(ErrorChain(&error).to_string()),
         }
     }
-    warnings.extend(doubts(&config));
+    warnings.extend(unintended_settings(&config));
     for warning in &warnings {
-        context.say(&format!("docwharf: warning: {}", OneLine(warning)));
+        context.print_note(&format!("docwharf: warning: {}", OneLine(warning)));
     }
     let (file, named) = sources.file();
     let name =
         if named || file.exists() { file.display().to_string() } else { "the environment and defaults".to_owned() };
     let json = json!({ "schemaVersion": 1, "result": "ok", "file": (named || file.exists()).then_some(&file), "warnings": warnings });
-    context.done(&json, &format!("{name}: ok\n"))
+    context.print_outcome(&json, &format!("{name}: ok\n"))
 }
 
-fn show(context: &Context) -> Result<(), Failure> {
+fn show(context: &CommandContext) -> Result<(), CommandFailure> {
     let sources = context.sources();
-    let raw = sources.read().map_err(Failure::Config)?;
-    let values = shown(&raw);
+    let raw = sources.read().map_err(CommandFailure::Config)?;
+    let values = values_in_force(&raw);
     let (mut json, text) = (as_json(&values), as_toml(&values) + &lists_as_toml(&raw));
     json["lists"] = lists_as_json(&raw);
     // A configuration with mistakes is not in force, so it is not shown.
-    sources.check(raw).map_err(Failure::Config)?;
-    context.result(&json, &text)
+    sources.check(raw).map_err(CommandFailure::Config)?;
+    context.print_result(&json, &text)
 }
 
-impl Init {
-    fn run(self, context: &Context) -> Result<(), Failure> {
-        let Some(path) = self.file else { return print(EXAMPLE) };
+impl ConfigInitCommand {
+    fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
+        let Some(path) = self.file else { return print(EXAMPLE_CONFIG) };
         let shown = path.display();
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder {
             std::fs::create_dir_all(folder)
-                .map_err(Failure::local(format!("cannot make the folder {}", folder.display())))?;
+                .map_err(CommandFailure::local(format!("cannot make the folder {}", folder.display())))?;
         }
-        let write = || OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(EXAMPLE.as_bytes());
+        let write =
+            || OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(EXAMPLE_CONFIG.as_bytes());
         write().map_err(|error| {
             let error = if error.kind() == io::ErrorKind::AlreadyExists {
                 let next = format!("edit it and check it with `docwharf config check --config {shown}`");
@@ -118,10 +119,10 @@ impl Init {
             } else {
                 error
             };
-            Failure::local(format!("cannot write {shown}"))(error)
+            CommandFailure::local(format!("cannot write {shown}"))(error)
         })?;
         let flag = if path == Path::new(DEFAULT_FILE) { String::new() } else { format!(" --config {shown}") };
-        context.say(&format!("docwharf: set {FIRST_KEYS}; then `docwharf doctor{flag}` says what is missing"));
+        context.print_note(&format!("docwharf: set {FIRST_KEYS}; then `docwharf doctor{flag}` says what is missing"));
         print(&format!("{shown}\n"))
     }
 }

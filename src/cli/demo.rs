@@ -10,19 +10,19 @@ use std::sync::Arc;
 use clap::Args;
 use tokio::sync::watch;
 
-use crate::config::checked::Sources;
-use crate::config::values::parse_listen;
-use crate::daemon::{self, Hangup, Start};
+use crate::config::checked::ConfigSources;
+use crate::config::value_parsers::parse_listen;
+use crate::daemon::{self, RunHangup, RunParameters};
 use docwharf_base::runtime;
 use docwharf_origin::source::ProjectSource;
 use docwharf_origin::{self, Domain, Organization, OriginProject, OriginServer, OriginSettings};
 use docwharf_site::seal::SealOptions;
 
-use super::exit::describe;
-use super::{Context, Failure, PATIENCE};
+use super::exit::exit_code_and_message;
+use super::{CommandContext, CommandFailure, STORE_LOCK_TIMEOUT};
 
 /// The domain of the demonstration's site.
-const DOMAIN: &str = "docs.example.com";
+const DEMO_DOMAIN: &str = "docs.example.com";
 
 /// Includes files of `demo/site/` with their names.
 macro_rules! site {
@@ -32,7 +32,7 @@ macro_rules! site {
 }
 
 /// The demonstration's site: path and content of each file.
-const SITE: &[(&str, &[u8])] = site![
+const DEMO_SITE_FILES: &[(&str, &[u8])] = site![
     "404.html",
     "assets/berth.svg",
     "assets/flow-tall.svg",
@@ -57,7 +57,7 @@ const SITE: &[(&str, &[u8])] = site![
 ];
 
 #[derive(Debug, Args)]
-pub(super) struct Demo {
+pub(super) struct DemoCommand {
     /// Where the site is served; port 0 is any free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: String,
@@ -66,43 +66,51 @@ pub(super) struct Demo {
     keep: bool,
 }
 
-impl Demo {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let listen = parse_listen(&self.listen).map_err(|why| Failure::Usage(format!("--listen: {why}")))?;
+impl DemoCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
+        let listen = parse_listen(&self.listen).map_err(|why| CommandFailure::Usage(format!("--listen: {why}")))?;
         let made = tempfile::Builder::new().prefix("docwharf-demo-").tempdir();
-        let mut folder = made.map_err(Failure::local("cannot make a temporary folder"))?;
+        let mut folder = made.map_err(CommandFailure::local("cannot make a temporary folder"))?;
         folder.disable_cleanup(self.keep);
         let dir = folder.path().to_owned();
-        lay_out(&dir).map_err(Failure::local(format!("cannot write the demonstration into {}", dir.display())))?;
+        write_demo_folder(&dir)
+            .map_err(CommandFailure::local(format!("cannot write the demonstration into {}", dir.display())))?;
 
         let mut settings = OriginSettings::new(SealOptions::new(context.limits()?));
-        settings.key_file = Some((DOMAIN.to_owned(), dir.join("key")));
+        settings.key_file = Some((DEMO_DOMAIN.to_owned(), dir.join("key")));
         let project = OriginProject {
-            id: DOMAIN.to_owned(),
-            domain: Domain::parse(DOMAIN).map_err(|why| Failure::Usage(why.to_owned()))?,
+            id: DEMO_DOMAIN.to_owned(),
+            domain: Domain::parse(DEMO_DOMAIN).map_err(|why| CommandFailure::Usage(why.to_owned()))?,
             source: ProjectSource::Directory(dir.join("site")),
             exports: true,
             previews: false,
         };
-        settings.organizations = vec![Organization { id: DOMAIN.to_owned(), projects: vec![project] }];
+        settings.organizations = vec![Organization { id: DEMO_DOMAIN.to_owned(), projects: vec![project] }];
         let origin = OriginServer::new(settings)?;
         let listeners = daemon::bind(&[([127, 0, 0, 1], 0).into()])?;
-        let api = listeners[0].local_addr().map_err(Failure::local("cannot read the origin's address"))?;
+        let api = listeners[0].local_addr().map_err(CommandFailure::local("cannot read the origin's address"))?;
         let config = dir.join("docwharf.toml");
         fs::write(&config, config_text(&api.to_string(), &listen.to_string()))
-            .map_err(Failure::local(format!("cannot write {}", config.display())))?;
+            .map_err(CommandFailure::local(format!("cannot write {}", config.display())))?;
         // Environment variables configure a real agent, not this one.
-        let sources = Sources { flag: Some(config.clone()), bare: true, had_file: true, ..Sources::default() };
-        let checked = sources.load().map_err(Failure::Config)?;
+        let sources =
+            ConfigSources { flag: Some(config.clone()), bare: true, had_file: true, ..ConfigSources::default() };
+        let checked = sources.load().map_err(CommandFailure::Config)?;
         let sockets = daemon::bind(&checked.listen)?;
-        let site = sockets[0].local_addr().map_err(Failure::local("cannot read the site's address"))?;
+        let site = sockets[0].local_addr().map_err(CommandFailure::local("cannot read the site's address"))?;
         self.explain(context, &dir, &site.to_string(), &api.to_string());
 
         let (stop, stopped) = watch::channel(false);
         let serving = serve_origin(Arc::clone(&origin), listeners, stopped)?;
         let result = daemon::run_on(
             sockets,
-            Start { sources, config: checked, patience: PATIENCE, hangup: Hangup::Stop, describe },
+            RunParameters {
+                sources,
+                config: checked,
+                lock_timeout: STORE_LOCK_TIMEOUT,
+                hangup: RunHangup::Stop,
+                describe: exit_code_and_message,
+            },
         );
         stop.send_replace(true);
         // The thread has logged its own error; the agent's result decides the exit code.
@@ -111,10 +119,10 @@ impl Demo {
         Ok(result?)
     }
 
-    fn explain(&self, context: &Context, dir: &Path, site: &str, api: &str) {
+    fn explain(&self, context: &CommandContext, dir: &Path, site: &str, api: &str) {
         let dir = dir.display();
         let end = if self.keep { "ends it; the folder stays" } else { "ends it and removes the folder" };
-        context.say(&format!(
+        context.print_note(&format!(
             "An agent brings a site in through the management API and serves it.\n\
              \n  open     http://{site}/\
              \n  source   {dir}/site\
@@ -127,8 +135,8 @@ impl Demo {
 }
 
 /// Writes the site and a random key into `dir`.
-fn lay_out(dir: &Path) -> std::io::Result<()> {
-    for (name, content) in SITE {
+fn write_demo_folder(dir: &Path) -> std::io::Result<()> {
+    for (name, content) in DEMO_SITE_FILES {
         let path = dir.join("site").join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
@@ -144,8 +152,8 @@ fn lay_out(dir: &Path) -> std::io::Result<()> {
 fn config_text(api: &str, listen: &str) -> String {
     format!(
         "# The agent of `docwharf demo`. It looks at the probe each second and exports when that has changed.\n\
-         [api]\nbaseUrl = \"http://{api}/v1\"\ndomain = \"{DOMAIN}\"\nkeyFile = \"key\"\n\n\
-         [sync]\ninterval = \"1s\"\nprobe = [\"http://{api}/sites/{DOMAIN}/sitemap.xml\"]\n\n\
+         [api]\nbaseUrl = \"http://{api}/v1\"\ndomain = \"{DEMO_DOMAIN}\"\nkeyFile = \"key\"\n\n\
+         [sync]\ninterval = \"1s\"\nprobe = [\"http://{api}/sites/{DEMO_DOMAIN}/sitemap.xml\"]\n\n\
          [network]\npollFirst = \"100ms\"\npollMost = \"1s\"\n\n\
          [store]\npath = \"store\"\n\n[server]\nlisten = \"{listen}\"\n"
     )
@@ -155,8 +163,8 @@ fn serve_origin(
     origin: Arc<OriginServer>,
     listeners: Vec<std::net::TcpListener>,
     stopped: watch::Receiver<bool>,
-) -> Result<std::thread::JoinHandle<()>, Failure> {
-    let start = Failure::local("cannot start the origin");
+) -> Result<std::thread::JoinHandle<()>, CommandFailure> {
+    let start = CommandFailure::local("cannot start the origin");
     let runtime =
         runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
     let serving = move || {
@@ -165,7 +173,7 @@ fn serve_origin(
         }
     };
     let thread = std::thread::Builder::new().name("origin".to_owned());
-    thread.spawn(serving).map_err(Failure::local("cannot start the origin"))
+    thread.spawn(serving).map_err(CommandFailure::local("cannot start the origin"))
 }
 
 #[cfg(test)]
@@ -188,7 +196,7 @@ mod tests {
         let mut found = Vec::new();
         walk(&root, &root, &mut found);
         found.sort();
-        let shipped: Vec<&str> = SITE.iter().map(|(name, _)| *name).collect();
+        let shipped: Vec<&str> = DEMO_SITE_FILES.iter().map(|(name, _)| *name).collect();
         assert_eq!(shipped, found);
     }
 }

@@ -16,10 +16,10 @@ use docwharf_base::model::version::VersionId;
 use docwharf_site::diff::{FileChange, FileChanges, VersionDiff, compare_versions};
 use docwharf_site::index::ImageIndex;
 
-use super::{Context, Failure, print};
+use super::{CommandContext, CommandFailure, print};
 
 /// Number of paths of each kind shown without `--all`.
-const SHOWN: usize = 20;
+const MAX_SHOWN_PATHS: usize = 20;
 
 #[derive(Debug, Args)]
 pub(super) struct DiffCommand {
@@ -38,31 +38,35 @@ pub(super) struct DiffCommand {
 }
 
 impl DiffCommand {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let store = VersionStore::at(&context.store()?);
         let config = context.config().ok();
         let record = store.record()?;
         let intent = config.as_ref().map(|config| &config.intent);
-        let from = named(&store, &record, self.from.as_deref().unwrap_or("active"))?;
+        let from = find_version(&store, &record, self.from.as_deref().unwrap_or("active"))?;
         let to = match &self.to {
-            Some(name) => named(&store, &record, name)?,
-            None => newest(&store, &record, intent)?,
+            Some(name) => find_version(&store, &record, name)?,
+            None => waiting_or_newest(&store, &record, intent)?,
         };
-        let found = between(&store, from, to)?;
-        let most = if self.all { usize::MAX } else { SHOWN };
+        let found = compare_stored_versions(&store, from, to)?;
+        let most = if self.all { usize::MAX } else { MAX_SHOWN_PATHS };
         if context.global.json {
-            context.result(&as_json(from, to, &found), "")?;
+            context.print_result(&as_json(from, to, &found), "")?;
         } else if self.markdown {
             print(&as_markdown(from, to, &found, most))?;
         } else {
             print(&as_text(from, to, &found, most))?;
         }
-        if found.is_empty() { Ok(()) } else { Err(Failure::Found) }
+        if found.is_empty() { Ok(()) } else { Err(CommandFailure::CheckFailed) }
     }
 }
 
 /// Finds the version that a name stands for. A label takes precedence over the words, and over the digits of an id.
-pub(super) fn named(store: &VersionStore, record: &StoreRecord, name: &str) -> Result<VersionId, Failure> {
+pub(super) fn find_version(
+    store: &VersionStore,
+    record: &StoreRecord,
+    name: &str,
+) -> Result<VersionId, CommandFailure> {
     let word = match name {
         _ if record.labels.contains_key(name) => None,
         "active" => Some(record.active),
@@ -73,28 +77,36 @@ pub(super) fn named(store: &VersionStore, record: &StoreRecord, name: &str) -> R
     match word {
         Some(Some(id)) => Ok(id),
         Some(None) => {
-            Err(Failure::Usage(format!("there is no {name} version; `docwharf versions` lists what there is")))
+            Err(CommandFailure::Usage(format!("there is no {name} version; `docwharf versions` lists what there is")))
         }
         None => Ok(store.named(name)?),
     }
 }
 
-fn newest(store: &VersionStore, record: &StoreRecord, intent: Option<&SyncIntent>) -> Result<VersionId, Failure> {
+fn waiting_or_newest(
+    store: &VersionStore,
+    record: &StoreRecord,
+    intent: Option<&SyncIntent>,
+) -> Result<VersionId, CommandFailure> {
     match staged(record, intent) {
         Some(staged) => Ok(staged.version),
-        None => named(store, record, "newest"),
+        None => find_version(store, record, "newest"),
     }
 }
 
 /// Compares two versions of the store.
-pub(super) fn between(store: &VersionStore, from: VersionId, to: VersionId) -> Result<VersionDiff, Failure> {
-    Ok(compare_versions(&index(store, from)?, &index(store, to)?))
+pub(super) fn compare_stored_versions(
+    store: &VersionStore,
+    from: VersionId,
+    to: VersionId,
+) -> Result<VersionDiff, CommandFailure> {
+    Ok(compare_versions(&open_index(store, from)?, &open_index(store, to)?))
 }
 
 /// Opens the index of a version, which a comparison needs.
-pub(super) fn index(store: &VersionStore, id: VersionId) -> Result<ImageIndex, Failure> {
+pub(super) fn open_index(store: &VersionStore, id: VersionId) -> Result<ImageIndex, CommandFailure> {
     let short = id.short();
-    open::index(store, id).map_err(Failure::local(format!(
+    open::index(store, id).map_err(CommandFailure::local(format!(
         "cannot read the index of version {short}, which `docwharf import` of its bundle makes again"
     )))
 }
@@ -115,7 +127,7 @@ pub(super) fn summary(diff: &VersionDiff, width: usize) -> String {
     let by = if after == before { String::new() } else { format!(" ({sign}{})", show_size(after.abs_diff(before))) };
     format!(
         "{}{}{:width$}{} → {}{by}\n",
-        line("pages", &diff.count_pages),
+        line("pages", &diff.pages),
         line("others", &diff.files),
         "size",
         show_size(before),
@@ -126,9 +138,9 @@ pub(super) fn summary(diff: &VersionDiff, width: usize) -> String {
 /// Returns the changes by kind, with the names that text and Markdown show.
 fn kinds(diff: &VersionDiff) -> [(&'static str, &'static str, &Vec<FileChange>); 6] {
     [
-        ("pages", "added", &diff.count_pages.added),
-        ("pages", "removed", &diff.count_pages.removed),
-        ("pages", "changed", &diff.count_pages.changed),
+        ("pages", "added", &diff.pages.added),
+        ("pages", "removed", &diff.pages.removed),
+        ("pages", "changed", &diff.pages.changed),
         ("other files", "added", &diff.files.added),
         ("other files", "removed", &diff.files.removed),
         ("other files", "changed", &diff.files.changed),
@@ -171,7 +183,7 @@ pub(super) fn counts(diff: &VersionDiff) -> Value {
     };
     json!({
         "equal": diff.is_empty(),
-        "pages": of(&diff.count_pages),
+        "pages": of(&diff.pages),
         "files": of(&diff.files),
         "bytes": { "before": diff.bytes.0, "after": diff.bytes.1 },
     })
@@ -193,7 +205,7 @@ fn as_json(from: VersionId, to: VersionId, diff: &VersionDiff) -> Value {
         "from": from,
         "to": to,
         "equal": diff.is_empty(),
-        "pages": of(&diff.count_pages),
+        "pages": of(&diff.pages),
         "files": of(&diff.files),
         "bytes": { "before": diff.bytes.0, "after": diff.bytes.1 },
     })
@@ -201,17 +213,17 @@ fn as_json(from: VersionId, to: VersionId, diff: &VersionDiff) -> Value {
 
 /// Returns a path for JSON; the bytes of one that is not UTF-8 are escaped.
 fn path(change: &FileChange) -> String {
-    String::from_utf8(change.path.clone()).unwrap_or_else(|_| bare(&change.path))
+    String::from_utf8(change.path.clone()).unwrap_or_else(|_| unquoted_path(&change.path))
 }
 
 /// Formats a path on one line, without quotes around it.
-fn bare(path: &[u8]) -> String {
+fn unquoted_path(path: &[u8]) -> String {
     let quoted = QuotedName(path).to_string();
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
 }
 
 /// Formats text as a code span in Markdown (`CommonMark`, section 6.1): nothing in it is markup, not even backticks.
-pub(super) fn code(text: &str) -> String {
+pub(super) fn code_span(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     let space = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
@@ -220,9 +232,9 @@ pub(super) fn code(text: &str) -> String {
 
 fn as_markdown(from: VersionId, to: VersionId, diff: &VersionDiff, most: usize) -> String {
     let (before, after) = diff.bytes;
-    let mut text = format!("### {} → {}\n\n", code(&from.short()), code(&to.short()));
+    let mut text = format!("### {} → {}\n\n", code_span(&from.short()), code_span(&to.short()));
     text.push_str("| | before | after | added | removed | changed |\n|---|---:|---:|---:|---:|---:|\n");
-    for (name, changes) in [("pages", &diff.count_pages), ("other files", &diff.files)] {
+    for (name, changes) in [("pages", &diff.pages), ("other files", &diff.files)] {
         let (added, removed, changed) = (changes.added.len(), changes.removed.len(), changes.changed.len());
         let _ = writeln!(text, "| {name} | {} | {} | {added} | {removed} | {changed} |", changes.before, changes.after);
     }
@@ -233,7 +245,7 @@ fn as_markdown(from: VersionId, to: VersionId, diff: &VersionDiff, most: usize) 
         }
         let _ = writeln!(text, "\n<details><summary>{sort} {kind} ({})</summary>\n", changes.len());
         for change in changes.iter().take(most) {
-            let _ = writeln!(text, "- {} {}", code(&bare(&change.path)), sizes(change));
+            let _ = writeln!(text, "- {} {}", code_span(&unquoted_path(&change.path)), sizes(change));
         }
         if changes.len() > most {
             let _ = writeln!(text, "- … and {} more", changes.len() - most);
@@ -254,9 +266,9 @@ mod tests {
 
     #[test]
     fn no_name_means_anything_in_markdown() {
-        assert_eq!(code("a_b*c|<d>@e"), "`a_b*c|<d>@e`");
-        assert_eq!(code("a`b``c"), "```a`b``c```");
-        assert_eq!(code("`a"), "`` `a ``");
-        assert_eq!(bare(b"a\n`\x1b\xff\""), "a\\n`\\u{1b}\\xff\\\"");
+        assert_eq!(code_span("a_b*c|<d>@e"), "`a_b*c|<d>@e`");
+        assert_eq!(code_span("a`b``c"), "```a`b``c```");
+        assert_eq!(code_span("`a"), "`` `a ``");
+        assert_eq!(unquoted_path(b"a\n`\x1b\xff\""), "a\\n`\\u{1b}\\xff\\\"");
     }
 }

@@ -6,44 +6,44 @@ use std::io::{self, IsTerminal};
 use clap::Args;
 use serde_json::json;
 
-use crate::doctor::{Check, Verdict, examine};
+use crate::doctor::{CheckStatus, DoctorCheck, run_checks};
 use docwharf_base::runtime;
 
-use super::{Context, Failure, wants_colour};
+use super::{CommandContext, CommandFailure, wants_colour};
 
 #[derive(Debug, Args)]
-pub(super) struct Doctor {
+pub(super) struct DoctorCommand {
     /// Skip the checks that use the network
     #[arg(long)]
     offline: bool,
 }
 
-impl Doctor {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl DoctorCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let runtime = runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1));
-        let runtime = runtime.map_err(Failure::local("cannot start"))?;
-        let checks = examine(&context.sources(), self.offline, runtime.handle());
+        let runtime = runtime.map_err(CommandFailure::local("cannot start"))?;
+        let checks = run_checks(&context.sources(), self.offline, runtime.handle());
         // A name lookup that is still running must not delay the end of the command.
         runtime.shutdown_background();
         let of = |verdict| checks.iter().filter(|check| check.status == verdict).count() as u64;
-        let (errors, warnings) = (of(Verdict::Error), of(Verdict::Warning));
+        let (errors, warnings) = (of(CheckStatus::Error), of(CheckStatus::Warning));
         let json = json!({ "schemaVersion": 1, "errors": errors, "warnings": warnings, "checks": checks });
-        context.result(&json, &table(&checks, wants_colour(io::stdout().is_terminal())))?;
-        if errors > 0 { Err(Failure::Found) } else { Ok(()) }
+        context.print_result(&json, &table(&checks, wants_colour(io::stdout().is_terminal())))?;
+        if errors > 0 { Err(CommandFailure::CheckFailed) } else { Ok(()) }
     }
 }
 
 /// Formats one line for each check, with its advice below it.
-fn table(checks: &[Check], coloured: bool) -> String {
+fn table(checks: &[DoctorCheck], coloured: bool) -> String {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for Check { name, status, found, advice } in checks {
+    for DoctorCheck { name, status, found, advice } in checks {
         let word = format!("{:7}", status.name());
         let word = match status {
             _ if !coloured => word,
-            Verdict::Ok => format!("\x1b[32m{word}\x1b[0m"),
-            Verdict::Warning => format!("\x1b[33m{word}\x1b[0m"),
-            Verdict::Error => format!("\x1b[1;31m{word}\x1b[0m"),
+            CheckStatus::Ok => format!("\x1b[32m{word}\x1b[0m"),
+            CheckStatus::Warning => format!("\x1b[33m{word}\x1b[0m"),
+            CheckStatus::Error => format!("\x1b[1;31m{word}\x1b[0m"),
         };
         let _ = writeln!(text, "{word}  {name:width$}  {found}");
         if let Some(advice) = advice {

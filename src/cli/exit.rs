@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::config::Problem;
+use crate::config::ConfigProblem;
 use crate::daemon::DaemonError;
 use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::publish::PublishError;
@@ -20,13 +20,13 @@ use docwharf_site::seal::SealError;
 
 /// The reason why a command ends with another exit code than 0.
 #[derive(Debug)]
-pub enum Failure {
+pub enum CommandFailure {
     /// No subcommand was given. The text is the help.
     Help(String),
     /// The command line is invalid.
     Usage(String),
     /// The configuration is invalid.
-    Config(Vec<Problem>),
+    Config(Vec<ConfigProblem>),
     /// There is no source to sync from. The text is the message.
     NoSource(String),
     /// Verifying or sealing a bundle failed.
@@ -40,7 +40,7 @@ pub enum Failure {
     /// The management API cannot be served.
     Origin(OriginError),
     /// The daemon, or its encoder process, failed to carry out a command.
-    Remote {
+    DaemonReported {
         /// The exit code.
         code: u8,
         /// The message.
@@ -57,7 +57,7 @@ pub enum Failure {
     /// The API gives no result now: a budget is used up, a deadline has passed, or a response lacks a field.
     Unavailable(String),
     /// The API's pages of results never end.
-    GoesRound(String),
+    EndlessPages(String),
     /// A preview failed, for this reason.
     Preview(String),
     /// A file or folder on this machine cannot be used.
@@ -68,24 +68,24 @@ pub enum Failure {
         source: io::Error,
     },
     /// The input changed while it was read, or something happened that only a bug explains.
-    Changed(String),
+    InputChanged(String),
     /// A check found something and has printed it. There is no message.
-    Found,
+    CheckFailed,
     /// The result cannot be printed.
     Output(io::Error),
     /// The signal with this number ended the command.
     Signal(u8),
 }
 
-impl Failure {
+impl CommandFailure {
     /// Returns a function that wraps an I/O error with the operation that failed.
-    pub fn local(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Failure {
-        move |source| Failure::Local { doing: doing.into(), source }
+    pub fn local(doing: impl Into<String>) -> impl FnOnce(io::Error) -> CommandFailure {
+        move |source| CommandFailure::Local { doing: doing.into(), source }
     }
 
     /// Returns the documented exit code.
-    pub fn code(&self) -> ExitCode {
-        ExitCode::from(self.number())
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.exit_number())
     }
 
     /// Returns the failure for programs: `{"schemaVersion": 1, "error": {"exit", "message", "nextStep"}}`.
@@ -95,21 +95,21 @@ impl Failure {
         let message = lines.collect::<Vec<_>>().join("; ");
         json!({
             "schemaVersion": 1,
-            "error": { "exit": self.number(), "message": message, "nextStep": self.next_step() },
+            "error": { "exit": self.exit_number(), "message": message, "nextStep": self.next_step() },
         })
     }
 
     /// Returns advice: for the cause if there is any, otherwise for the kind of failure.
     fn next_step(&self) -> String {
         let specific = match self {
-            Failure::Sync(SyncError::Upstream { call, trouble, .. }) => call.advice(trouble),
-            Failure::Seal(error) => hint(error).to_owned(),
-            Failure::Store(error) => hint(error).to_owned(),
-            Failure::Sync(error) => hint(error).to_owned(),
-            Failure::Daemon(error) => hint(error).to_owned(),
-            Failure::Origin(error) => hint(error).to_owned(),
-            Failure::Publish(error) => hint(error).to_owned(),
-            Failure::Local { source, .. } | Failure::Output(source) => hint(source).to_owned(),
+            CommandFailure::Sync(SyncError::Upstream { call, trouble, .. }) => call.advice(trouble),
+            CommandFailure::Seal(error) => advice_for(error).to_owned(),
+            CommandFailure::Store(error) => advice_for(error).to_owned(),
+            CommandFailure::Sync(error) => advice_for(error).to_owned(),
+            CommandFailure::Daemon(error) => advice_for(error).to_owned(),
+            CommandFailure::Origin(error) => advice_for(error).to_owned(),
+            CommandFailure::Publish(error) => advice_for(error).to_owned(),
+            CommandFailure::Local { source, .. } | CommandFailure::Output(source) => advice_for(source).to_owned(),
             _ => String::new(),
         };
         let specific = specific.trim_start_matches("; ");
@@ -117,23 +117,25 @@ impl Failure {
             return specific.to_owned();
         }
         let general = match self {
-            Failure::Help(_) | Failure::Usage(_) => "see docwharf --help, or --help behind the command",
-            Failure::Seal(SealError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            CommandFailure::Help(_) | CommandFailure::Usage(_) => "see docwharf --help, or --help behind the command",
+            CommandFailure::Seal(SealError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 "name a file or folder that is there"
             }
-            Failure::Store(StoreError::Unknown(_) | StoreError::Ambiguous(_)) => {
+            CommandFailure::Store(StoreError::Unknown(_) | StoreError::Ambiguous(_)) => {
                 "docwharf versions lists ids and labels"
             }
-            Failure::Config(problems) if problems.iter().any(|problem| problem.what.starts_with("cannot read ")) => {
+            CommandFailure::Config(problems)
+                if problems.iter().any(|problem| problem.what.starts_with("cannot read ")) =>
+            {
                 "name a file that can be read with --config; docwharf config init writes one"
             }
-            Failure::Config(_) => "correct the configuration; docwharf config check lists what is wrong with it",
-            Failure::NoSource(_) => "set staticExport.bundleUrl or [api], or import a bundle",
-            Failure::Unhealthy(_) => "docwharf status shows the state of the daemon, docwharf run starts one",
-            Failure::Damage(_) => "import the bundle again, or let the next sync bring it",
-            Failure::Changed(_) => "run the command again when nothing writes there",
-            Failure::Preview(_) => "correct what the build's log names, then deploy the preview again",
-            _ => match self.number() {
+            CommandFailure::Config(_) => "correct the configuration; docwharf config check lists what is wrong with it",
+            CommandFailure::NoSource(_) => "set staticExport.bundleUrl or [api], or import a bundle",
+            CommandFailure::Unhealthy(_) => "docwharf status shows the state of the daemon, docwharf run starts one",
+            CommandFailure::Damage(_) => "import the bundle again, or let the next sync bring it",
+            CommandFailure::InputChanged(_) => "run the command again when nothing writes there",
+            CommandFailure::Preview(_) => "correct what the build's log names, then deploy the preview again",
+            _ => match self.exit_number() {
                 2 => "correct the arguments or the configuration; docwharf config check lists what is wrong with it",
                 3 => "check the key; docwharf doctor tries it",
                 4 => "try again later; docwharf doctor looks at the network and the upstream",
@@ -147,14 +149,17 @@ impl Failure {
         general.to_owned()
     }
 
-    fn number(&self) -> u8 {
+    fn exit_number(&self) -> u8 {
         match self {
-            Failure::Help(_) | Failure::Usage(_) | Failure::Config(_) | Failure::NoSource(_) => 2,
-            Failure::Seal(error) => seal_code(error),
-            Failure::Store(error) => store_code(error),
-            Failure::Sync(error) => sync_code(error),
-            Failure::Daemon(error) => match error {
-                DaemonError::NothingToServe { .. } | DaemonError::Nowhere | DaemonError::NoPair => 2,
+            CommandFailure::Help(_)
+            | CommandFailure::Usage(_)
+            | CommandFailure::Config(_)
+            | CommandFailure::NoSource(_) => 2,
+            CommandFailure::Seal(error) => seal_code(error),
+            CommandFailure::Store(error) => store_code(error),
+            CommandFailure::Sync(error) => sync_code(error),
+            CommandFailure::Daemon(error) => match error {
+                DaemonError::NothingToServe { .. } | DaemonError::NoListener | DaemonError::NoCertificate => 2,
                 DaemonError::Tls(error) => pair_code(error),
                 DaemonError::FirstSync(error) => sync_code(error),
                 DaemonError::Store(error) => store_code(error),
@@ -163,16 +168,19 @@ impl Failure {
                 | DaemonError::Log { .. }
                 | DaemonError::TooFewFiles(_)
                 | DaemonError::Start(_) => 8,
-                DaemonError::Died(_) => 1,
+                DaemonError::EndedUnexpectedly(_) => 1,
             },
-            Failure::Origin(error) => origin_code(error),
-            Failure::Remote { code, .. } => *code,
-            Failure::Signal(number) => 128 + number,
-            Failure::Changed(_) | Failure::Unhealthy(_) | Failure::Found => 1,
-            Failure::Unavailable(_) | Failure::GoesRound(_) => 4,
-            Failure::Preview(_) => 6,
-            Failure::NotActive(_) => 7,
-            Failure::Local { .. } | Failure::Output(_) | Failure::Damage(_) | Failure::Publish(_) => 8,
+            CommandFailure::Origin(error) => origin_code(error),
+            CommandFailure::DaemonReported { code, .. } => *code,
+            CommandFailure::Signal(number) => 128 + number,
+            CommandFailure::InputChanged(_) | CommandFailure::Unhealthy(_) | CommandFailure::CheckFailed => 1,
+            CommandFailure::Unavailable(_) | CommandFailure::EndlessPages(_) => 4,
+            CommandFailure::Preview(_) => 6,
+            CommandFailure::NotActive(_) => 7,
+            CommandFailure::Local { .. }
+            | CommandFailure::Output(_)
+            | CommandFailure::Damage(_)
+            | CommandFailure::Publish(_) => 8,
         }
     }
 }
@@ -258,8 +266,8 @@ fn origin_code(error: &OriginError) -> u8 {
 }
 
 /// Returns the exit code and the message that the daemon sends over its control socket when a command fails.
-pub(super) fn describe(error: &SyncError) -> (u8, String) {
-    (sync_code(error), format!("{}{}", ErrorChain(error), hint(error)))
+pub(super) fn exit_code_and_message(error: &SyncError) -> (u8, String) {
+    (sync_code(error), format!("{}{}", ErrorChain(error), advice_for(error)))
 }
 
 /// Returns the exit code for a failed API call.
@@ -272,7 +280,7 @@ fn trouble_code(trouble: &RequestError) -> u8 {
 }
 
 /// Returns advice for an I/O error or a refused port in the chain of causes. It begins with "; ", or is empty.
-fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
+fn advice_for(error: &(dyn std::error::Error + 'static)) -> &'static str {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(DaemonError::Bind { address, source }) = error.downcast_ref::<DaemonError>()
@@ -301,91 +309,91 @@ fn hint(error: &(dyn std::error::Error + 'static)) -> &'static str {
 }
 
 /// Writes the chain of errors on one line, and the advice behind it.
-fn line(f: &mut fmt::Formatter<'_>, error: &(dyn std::error::Error + 'static)) -> fmt::Result {
-    write!(f, "docwharf: {}{}", ErrorChain(error), hint(error))
+fn write_error_line(f: &mut fmt::Formatter<'_>, error: &(dyn std::error::Error + 'static)) -> fmt::Result {
+    write!(f, "docwharf: {}{}", ErrorChain(error), advice_for(error))
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Help(text) => f.write_str(text.trim_end()),
-            Failure::Usage(what)
-            | Failure::NoSource(what)
-            | Failure::Changed(what)
-            | Failure::Unhealthy(what)
-            | Failure::Damage(what)
-            | Failure::Unavailable(what)
-            | Failure::GoesRound(what)
-            | Failure::Preview(what)
-            | Failure::Remote { message: what, .. } => {
+            CommandFailure::Help(text) => f.write_str(text.trim_end()),
+            CommandFailure::Usage(what)
+            | CommandFailure::NoSource(what)
+            | CommandFailure::InputChanged(what)
+            | CommandFailure::Unhealthy(what)
+            | CommandFailure::Damage(what)
+            | CommandFailure::Unavailable(what)
+            | CommandFailure::EndlessPages(what)
+            | CommandFailure::Preview(what)
+            | CommandFailure::DaemonReported { message: what, .. } => {
                 write!(f, "docwharf: {}", docwharf_base::error_chain::OneLine(what))
             }
-            Failure::Config(problems) => {
+            CommandFailure::Config(problems) => {
                 for (i, problem) in problems.iter().enumerate() {
                     let end = if i + 1 < problems.len() { "\n" } else { "" };
                     write!(f, "docwharf: {}{end}", docwharf_base::error_chain::OneLine(&problem.to_string()))?;
                 }
                 Ok(())
             }
-            Failure::Seal(error) => line(f, error),
-            Failure::Store(error) => line(f, error),
-            Failure::Sync(error) => line(f, error),
-            Failure::Daemon(error) => line(f, error),
-            Failure::Origin(error) => line(f, error),
-            Failure::Publish(error) => line(f, error),
-            Failure::NotActive(why) => {
+            CommandFailure::Seal(error) => write_error_line(f, error),
+            CommandFailure::Store(error) => write_error_line(f, error),
+            CommandFailure::Sync(error) => write_error_line(f, error),
+            CommandFailure::Daemon(error) => write_error_line(f, error),
+            CommandFailure::Origin(error) => write_error_line(f, error),
+            CommandFailure::Publish(error) => write_error_line(f, error),
+            CommandFailure::NotActive(why) => {
                 write!(f, "docwharf: sealed, but not activated: {}", docwharf_base::error_chain::OneLine(why))
             }
-            Failure::Local { doing, source } => {
+            CommandFailure::Local { doing, source } => {
                 write!(
                     f,
                     "docwharf: {}{}",
                     docwharf_base::error_chain::OneLine(&format!("{doing}: {}", error_message(source))),
-                    hint(source)
+                    advice_for(source)
                 )
             }
-            Failure::Found => Ok(()),
-            Failure::Signal(_) => f.write_str("docwharf: interrupted"),
-            Failure::Output(error) => {
-                write!(f, "docwharf: cannot write to standard output: {}{}", error_message(error), hint(error))
+            CommandFailure::CheckFailed => Ok(()),
+            CommandFailure::Signal(_) => f.write_str("docwharf: interrupted"),
+            CommandFailure::Output(error) => {
+                write!(f, "docwharf: cannot write to standard output: {}{}", error_message(error), advice_for(error))
             }
         }
     }
 }
 
-impl From<SealError> for Failure {
-    fn from(error: SealError) -> Failure {
-        Failure::Seal(error)
+impl From<SealError> for CommandFailure {
+    fn from(error: SealError) -> CommandFailure {
+        CommandFailure::Seal(error)
     }
 }
 
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Failure {
-        Failure::Store(error)
+impl From<StoreError> for CommandFailure {
+    fn from(error: StoreError) -> CommandFailure {
+        CommandFailure::Store(error)
     }
 }
 
-impl From<SyncError> for Failure {
-    fn from(error: SyncError) -> Failure {
-        Failure::Sync(error)
+impl From<SyncError> for CommandFailure {
+    fn from(error: SyncError) -> CommandFailure {
+        CommandFailure::Sync(error)
     }
 }
 
-impl From<DaemonError> for Failure {
-    fn from(error: DaemonError) -> Failure {
-        Failure::Daemon(error)
+impl From<DaemonError> for CommandFailure {
+    fn from(error: DaemonError) -> CommandFailure {
+        CommandFailure::Daemon(error)
     }
 }
 
-impl From<PublishError> for Failure {
-    fn from(error: PublishError) -> Failure {
-        Failure::Publish(error)
+impl From<PublishError> for CommandFailure {
+    fn from(error: PublishError) -> CommandFailure {
+        CommandFailure::Publish(error)
     }
 }
 
-impl From<OriginError> for Failure {
-    fn from(error: OriginError) -> Failure {
-        Failure::Origin(error)
+impl From<OriginError> for CommandFailure {
+    fn from(error: OriginError) -> CommandFailure {
+        CommandFailure::Origin(error)
     }
 }
 
@@ -400,7 +408,7 @@ mod tests {
     use http::HeaderMap;
 
     use super::*;
-    use crate::config::Place;
+    use crate::config::ConfigPlace;
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionId;
     use docwharf_base::net::client::ClientError;
@@ -437,9 +445,9 @@ mod tests {
     }
 
     #[track_caller]
-    fn ends(cases: Vec<(u8, Failure)>) {
+    fn ends(cases: Vec<(u8, CommandFailure)>) {
         for (code, failure) in cases {
-            assert_eq!(failure.number(), code, "{failure:?}");
+            assert_eq!(failure.exit_number(), code, "{failure:?}");
         }
     }
 
@@ -447,24 +455,24 @@ mod tests {
     fn a_command_ends_with_the_code_of_what_has_failed() {
         let text = || "x".to_owned();
         ends(vec![
-            (1, Failure::Changed(text())),
-            (1, Failure::Unhealthy(text())),
-            (1, Failure::Found),
-            (2, Failure::Help(text())),
-            (2, Failure::Usage(text())),
-            (2, Failure::Config(Vec::new())),
-            (2, Failure::NoSource(text())),
-            (4, Failure::Unavailable(text())),
-            (4, Failure::GoesRound(text())),
-            (6, Failure::Preview(text())),
-            (7, Failure::NotActive(text())),
-            (7, Failure::Remote { code: 7, message: text() }),
-            (8, Failure::Local { doing: text(), source: io(NotFound) }),
-            (8, Failure::Output(io(NotFound))),
-            (8, Failure::Damage(text())),
-            (8, Failure::Publish(PublishError::InStore(path()))),
-            (130, Failure::Signal(2)),
-            (143, Failure::Signal(15)),
+            (1, CommandFailure::InputChanged(text())),
+            (1, CommandFailure::Unhealthy(text())),
+            (1, CommandFailure::CheckFailed),
+            (2, CommandFailure::Help(text())),
+            (2, CommandFailure::Usage(text())),
+            (2, CommandFailure::Config(Vec::new())),
+            (2, CommandFailure::NoSource(text())),
+            (4, CommandFailure::Unavailable(text())),
+            (4, CommandFailure::EndlessPages(text())),
+            (6, CommandFailure::Preview(text())),
+            (7, CommandFailure::NotActive(text())),
+            (7, CommandFailure::DaemonReported { code: 7, message: text() }),
+            (8, CommandFailure::Local { doing: text(), source: io(NotFound) }),
+            (8, CommandFailure::Output(io(NotFound))),
+            (8, CommandFailure::Damage(text())),
+            (8, CommandFailure::Publish(PublishError::InStore(path()))),
+            (130, CommandFailure::Signal(2)),
+            (143, CommandFailure::Signal(15)),
             (5, refused().into()),
             (2, read(NotFound).into()),
             (8, read(PermissionDenied).into()),
@@ -515,7 +523,7 @@ mod tests {
             (8, SyncError::Thread(io(NotFound))),
         ];
         for (code, error) in &sync {
-            assert_eq!(describe(error).0, *code, "{error:?}");
+            assert_eq!(exit_code_and_message(error).0, *code, "{error:?}");
         }
         ends(sync.into_iter().map(|(code, error)| (code, error.into())).collect());
     }
@@ -590,10 +598,10 @@ mod tests {
         };
         let key = |kind| OriginError::Key(KeyFileError::Read { path: path(), source: io(kind) });
         ends(vec![
-            (1, DaemonError::Died(io(NotFound)).into()),
+            (1, DaemonError::EndedUnexpectedly(io(NotFound)).into()),
             (2, DaemonError::NothingToServe { store: path() }.into()),
-            (2, DaemonError::Nowhere.into()),
-            (2, DaemonError::NoPair.into()),
+            (2, DaemonError::NoListener.into()),
+            (2, DaemonError::NoCertificate.into()),
             (2, pair(NotFound).into()),
             (8, pair(PermissionDenied).into()),
             (2, DaemonError::Tls(KeyPairError::NoKey { path: path() }).into()),
@@ -625,44 +633,44 @@ mod tests {
             (PermissionDenied, "; check owner and mode"),
             (ReadOnlyFilesystem, "; it is mounted read-only"),
         ] {
-            assert!(hint(&io(kind)).starts_with(says), "{kind:?}");
+            assert!(advice_for(&io(kind)).starts_with(says), "{kind:?}");
             // Also from deeper in the chain of causes.
             let error = StoreError::Io { doing: "write", path: path(), source: io(kind) };
-            assert!(hint(&SyncError::Store(error)).starts_with(says), "{kind:?}");
+            assert!(advice_for(&SyncError::Store(error)).starts_with(says), "{kind:?}");
         }
-        assert_eq!((hint(&io(NotFound)), hint(&StoreError::NoPrevious)), ("", ""));
+        assert_eq!((advice_for(&io(NotFound)), advice_for(&StoreError::NoPrevious)), ("", ""));
         for (port, kind, says) in [
             (1023, PermissionDenied, "; only root may use ports below 1024"),
             (1024, PermissionDenied, "; check owner and mode"),
             (80, AddrInUse, "; choose another port"),
         ] {
-            assert!(hint(&bind(port, kind)).starts_with(says), "{port} {kind:?}");
+            assert!(advice_for(&bind(port, kind)).starts_with(says), "{port} {kind:?}");
         }
     }
 
     #[test]
     fn the_next_step_is_that_of_the_cause_and_else_that_of_the_code() {
         let text = || "x".to_owned();
-        let unreadable = Problem { place: Place::Missing, what: "cannot read x: no such file".to_owned() };
+        let unreadable = ConfigProblem { place: ConfigPlace::Missing, what: "cannot read x: no such file".to_owned() };
         let absent = SealError::Read { path: path(), source: io(NotFound) };
-        let cases: [(Failure, &str); 17] = [
+        let cases: [(CommandFailure, &str); 17] = [
             (upstream(ApiCall::Preview, RequestErrorCause::Status(400)).into(), "check the branch and api.projectId"),
-            (Failure::Local { doing: text(), source: io(StorageFull) }, "free some space and try again"),
-            (Failure::Output(io(PermissionDenied)), "check owner and mode"),
+            (CommandFailure::Local { doing: text(), source: io(StorageFull) }, "free some space and try again"),
+            (CommandFailure::Output(io(PermissionDenied)), "check owner and mode"),
             (bind(8080, AddrInUse).into(), "choose another port"),
-            (Failure::Usage(text()), "see docwharf --help"),
-            (Failure::Config(Vec::new()), "correct the configuration"),
-            (Failure::NoSource(text()), "set staticExport.bundleUrl or [api]"),
-            (Failure::Unhealthy(text()), "docwharf status"),
+            (CommandFailure::Usage(text()), "see docwharf --help"),
+            (CommandFailure::Config(Vec::new()), "correct the configuration"),
+            (CommandFailure::NoSource(text()), "set staticExport.bundleUrl or [api]"),
+            (CommandFailure::Unhealthy(text()), "docwharf status"),
             (StoreError::Unknown(text()).into(), "docwharf versions lists"),
-            (Failure::Config(vec![unreadable]), "name a file that can be read"),
+            (CommandFailure::Config(vec![unreadable]), "name a file that can be read"),
             (absent.into(), "name a file or folder that is there"),
-            (Failure::Remote { code: 3, message: text() }, "check the key"),
-            (Failure::Unavailable(text()), "try again later"),
+            (CommandFailure::DaemonReported { code: 3, message: text() }, "check the key"),
+            (CommandFailure::Unavailable(text()), "try again later"),
             (refused().into(), "have the bundle made again"),
-            (Failure::NotActive(text()), "docwharf stage"),
+            (CommandFailure::NotActive(text()), "docwharf stage"),
             (StoreError::Locked { path: path() }.into(), "docwharf doctor looks at disk"),
-            (Failure::Found, "docwharf doctor looks for what is wrong"),
+            (CommandFailure::CheckFailed, "docwharf doctor looks for what is wrong"),
         ];
         for (failure, says) in cases {
             assert!(failure.next_step().starts_with(says), "{failure:?}: {}", failure.next_step());
@@ -671,16 +679,16 @@ mod tests {
 
     #[test]
     fn every_mistake_has_its_line_and_programs_get_all_of_them_in_one() {
-        let problem = |what: &str| Problem { place: Place::Missing, what: what.to_owned() };
-        let failure = Failure::Config(vec![problem("a\nb"), problem("c")]);
+        let problem = |what: &str| ConfigProblem { place: ConfigPlace::Missing, what: what.to_owned() };
+        let failure = CommandFailure::Config(vec![problem("a\nb"), problem("c")]);
         assert_eq!(failure.to_string(), "docwharf: configuration: a\\nb\ndocwharf: configuration: c");
         let json = failure.json();
         assert_eq!(json["error"]["message"], "configuration: a\\nb; configuration: c");
         assert_eq!((&json["schemaVersion"], &json["error"]["exit"]), (&1.into(), &2.into()));
         assert_eq!(json["error"]["nextStep"], failure.next_step());
-        let full = Failure::Local { doing: "cannot write x".to_owned(), source: io(StorageFull) };
+        let full = CommandFailure::Local { doing: "cannot write x".to_owned(), source: io(StorageFull) };
         let told = full.to_string();
         assert!(told.starts_with("docwharf: cannot write x: ") && told.ends_with("; free some space and try again"));
-        assert_eq!(Failure::Found.to_string(), "");
+        assert_eq!(CommandFailure::CheckFailed.to_string(), "");
     }
 }

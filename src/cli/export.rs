@@ -23,31 +23,31 @@ use docwharf_base::model::version::VersionLabel;
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::net::retry::{CallAttempts, CallKind};
 
-use super::attend::attended;
-use super::caller::Caller;
-use super::{Context, Failure};
+use super::api_caller::ApiCaller;
+use super::interruptible::run_interruptible;
+use super::{CommandContext, CommandFailure};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Export {
+pub(super) enum ExportCommand {
     /// Start an export job; prints its id
-    Start(Start),
+    Start(ExportStartCommand),
     /// Show the state of a job
-    Status(Status),
+    Status(ExportStatusCommand),
     /// Print a fresh link to a completed job's bundle: a secret until it expires
-    Link(JobArg),
+    Link(ExportLinkCommand),
     /// Download a completed job's bundle
-    Download(DownloadArgs),
+    Download(ExportDownloadCommand),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Start {
+pub(super) struct ExportStartCommand {
     /// Tag the export with this label, by default staticExport.version
     #[arg(long, value_name = "LABEL")]
     version: Option<String>,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Status {
+pub(super) struct ExportStatusCommand {
     /// The job's id, as `export start` prints it
     job: String,
     /// Wait until the job has ended
@@ -56,13 +56,13 @@ pub(super) struct Status {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct JobArg {
+pub(super) struct ExportLinkCommand {
     /// The job's id, as `export start` prints it
     job: String,
 }
 
 #[derive(Debug, Args)]
-pub(super) struct DownloadArgs {
+pub(super) struct ExportDownloadCommand {
     /// The job's id, as `export start` prints it
     job: String,
     /// Where to write it; by default the name in the link, in this folder
@@ -70,43 +70,45 @@ pub(super) struct DownloadArgs {
     output: Option<PathBuf>,
 }
 
-impl Export {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl ExportCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let config = context.config()?;
-        context.warn_of(&config);
+        context.warn_about_config(&config);
         match self {
-            Export::Start(start) => start.run(context, config),
-            Export::Status(status) => status.run(context, config),
-            Export::Link(link) => {
-                let link = attended(context, move |means| Jobs::new(&config, means)?.link(&link.job))??;
+            ExportCommand::Start(start) => start.run(context, config),
+            ExportCommand::Status(status) => status.run(context, config),
+            ExportCommand::Link(link) => {
+                let link =
+                    run_interruptible(context, move |means| ExportJobCalls::new(&config, means)?.link(&link.job))??;
                 let json = json!({
                     "schemaVersion": 1, "bundleUrl": link.url.expose().as_str(),
                     "sizeBytes": link.size, "expiresAt": link.expires_at,
                 });
                 // The link is the result of this command. Every other output masks it.
-                context.result(&json, &format!("{}\n", link.url.expose()))
+                context.print_result(&json, &format!("{}\n", link.url.expose()))
             }
-            Export::Download(download) => download.run(context, config),
+            ExportCommand::Download(download) => download.run(context, config),
         }
     }
 }
 
-impl Start {
-    fn run(self, context: &Context, config: Config) -> Result<(), Failure> {
+impl ExportStartCommand {
+    fn run(self, context: &CommandContext, config: Config) -> Result<(), CommandFailure> {
         let version = self.version.as_deref().map(VersionLabel::new).transpose();
-        let version = version.map_err(|why| Failure::Usage(format!("--version: {why}")))?;
+        let version = version.map_err(|why| CommandFailure::Usage(format!("--version: {why}")))?;
         let version = version.or_else(|| config.intent.pin.clone());
-        let id = attended(context, move |means| Jobs::new(&config, means)?.start(version.as_ref()))??;
-        context.result(&json!({ "schemaVersion": 1, "jobId": id }), &format!("{}\n", OneLine(&id)))
+        let id =
+            run_interruptible(context, move |means| ExportJobCalls::new(&config, means)?.start(version.as_ref()))??;
+        context.print_result(&json!({ "schemaVersion": 1, "jobId": id }), &format!("{}\n", OneLine(&id)))
     }
 }
 
-impl Status {
-    fn run(self, context: &Context, config: Config) -> Result<(), Failure> {
+impl ExportStatusCommand {
+    fn run(self, context: &CommandContext, config: Config) -> Result<(), CommandFailure> {
         let (id, wait) = (self.job.clone(), self.wait);
-        let job = attended(context, move |means| Jobs::new(&config, means)?.status(&id, wait))??;
+        let job = run_interruptible(context, move |means| ExportJobCalls::new(&config, means)?.status(&id, wait))??;
         let line = format!("{}  {}\n", OneLine(&self.job), OneLine(&job.line()));
-        context.result(&json!({ "schemaVersion": 1, "jobId": self.job, "job": job }), &line)?;
+        context.print_result(&json!({ "schemaVersion": 1, "jobId": self.job, "job": job }), &line)?;
         match export::next_step(&job) {
             ExportStep::GiveUp(reason) => {
                 let reason = OneLine(&reason).to_string();
@@ -117,36 +119,39 @@ impl Status {
     }
 }
 
-impl DownloadArgs {
-    fn run(self, context: &Context, config: Config) -> Result<(), Failure> {
-        let (path, bytes) =
-            attended(context, move |means| Jobs::new(&config, means)?.download(&self.job, self.output.as_deref()))??;
+impl ExportDownloadCommand {
+    fn run(self, context: &CommandContext, config: Config) -> Result<(), CommandFailure> {
+        let (path, bytes) = run_interruptible(context, move |means| {
+            ExportJobCalls::new(&config, means)?.download(&self.job, self.output.as_deref())
+        })??;
         let json = json!({ "schemaVersion": 1, "file": path, "bytes": bytes });
-        context.done(&json, &format!("{}  {}\n", path.display(), show_size(bytes)))
+        context.print_outcome(&json, &format!("{}  {}\n", path.display(), show_size(bytes)))
     }
 }
 
 /// The API calls for an export job.
-struct Jobs<'a>(Caller<'a>);
+struct ExportJobCalls<'a>(ApiCaller<'a>);
 
-impl<'a> Jobs<'a> {
-    fn new(config: &'a Config, means: &'a SyncContext) -> Result<Jobs<'a>, Failure> {
-        Caller::new(config, means, "export").map(Jobs)
+impl<'a> ExportJobCalls<'a> {
+    fn new(config: &'a Config, means: &'a SyncContext) -> Result<ExportJobCalls<'a>, CommandFailure> {
+        ApiCaller::new(config, means, "export").map(ExportJobCalls)
     }
 
-    fn start(&self, version: Option<&VersionLabel>) -> Result<String, Failure> {
+    fn start(&self, version: Option<&VersionLabel>) -> Result<String, CommandFailure> {
         let doing = format!("start the export of {}", self.0.source.domain);
-        self.0.persist(ApiCall::Start, &doing, || {
+        self.0.call_with_retries(ApiCall::Start, &doing, || {
             self.0.means.wait_for(self.0.api.start_export(&self.0.source.domain, version.map(VersionLabel::as_str)))
         })
     }
 
-    fn status(&self, id: &str, wait: bool) -> Result<ExportJob, Failure> {
+    fn status(&self, id: &str, wait: bool) -> Result<ExportJob, CommandFailure> {
         let network = &self.0.config.intent.network;
         let doing = format!("read the state of the export job {}", OneLine(id));
         let began = std::time::Instant::now();
         for polls in 1.. {
-            let job = self.0.persist(ApiCall::Poll, &doing, || self.0.means.wait_for(self.0.api.poll_export(id)))?;
+            let job = self
+                .0
+                .call_with_retries(ApiCall::Poll, &doing, || self.0.means.wait_for(self.0.api.poll_export(id)))?;
             self.0.means.doing.set_percent(job.progress);
             self.0.means.doing.tell(&OneLine(&job.line()).to_string());
             if !wait || export::next_step(&job) != ExportStep::Poll {
@@ -163,34 +168,34 @@ impl<'a> Jobs<'a> {
             }
             self.0.pause(export::poll_pause(polls, network.first_poll_pause, network.max_poll_pause))?;
         }
-        Err(Failure::Changed("polled for ever".to_owned()))
+        Err(CommandFailure::InputChanged("polled for ever".to_owned()))
     }
 
-    fn link(&self, id: &str) -> Result<PresignedLink, Failure> {
+    fn link(&self, id: &str) -> Result<PresignedLink, CommandFailure> {
         let doing = format!("get a link to the bundle of the export job {}", OneLine(id));
-        self.0.persist(ApiCall::Link, &doing, || self.0.means.wait_for(self.0.api.request_link(id)))
+        self.0.call_with_retries(ApiCall::Link, &doing, || self.0.means.wait_for(self.0.api.request_link(id)))
     }
 
     /// Downloads into a folder beside the target and renames: the target exists complete or not at all.
     /// Returns its path and its size in bytes.
-    fn download(&self, id: &str, output: Option<&Path>) -> Result<(PathBuf, u64), Failure> {
+    fn download(&self, id: &str, output: Option<&Path>) -> Result<(PathBuf, u64), CommandFailure> {
         let mut link = self.link(id)?;
         let target = match output {
             Some(path) => path.to_owned(),
-            None => PathBuf::from(file_name(&link)),
+            None => PathBuf::from(link_file_name(&link)),
         };
         if target.exists() && output.is_none() {
             let what = format!("{} exists already; name another with --output", target.display());
-            return Err(Failure::Usage(what));
+            return Err(CommandFailure::Usage(what));
         }
         let parent = match target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
             _ => PathBuf::from("."),
         };
         let space = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(&parent);
-        let space = space.map_err(Failure::local(format!("cannot write in {}", parent.display())))?;
+        let space = space.map_err(CommandFailure::local(format!("cannot write in {}", parent.display())))?;
         let downloads = Directory::open_unlinked(space.path());
-        let downloads = downloads.map_err(Failure::local(format!("cannot write in {}", parent.display())))?;
+        let downloads = downloads.map_err(CommandFailure::local(format!("cannot write in {}", parent.display())))?;
         let network = self.0.config.intent.network.clone();
         let progress = std::sync::Arc::clone(&self.0.means.doing.fetching);
         let limit = self.0.config.intent.effort.limits.archive;
@@ -214,12 +219,14 @@ impl<'a> Jobs<'a> {
             self.0.means.doing.tell(&format!("downloading {}", link.url));
             let trouble = match self.0.means.wait_for(download.attempt(&link.url, &room))? {
                 Ok(DownloadResult::Received(arrived)) => {
-                    let write = |error| Failure::local(format!("cannot write {}", target.display()))(error);
+                    let write = |error| CommandFailure::local(format!("cannot write {}", target.display()))(error);
                     let bytes = std::fs::metadata(&arrived.path).map_err(write)?.len();
                     std::fs::rename(&arrived.path, &target).map_err(write)?;
                     return Ok((target, bytes));
                 }
-                Ok(DownloadResult::Unchanged(_)) => return Err(Failure::Changed("the server sent nothing".to_owned())),
+                Ok(DownloadResult::Unchanged(_)) => {
+                    return Err(CommandFailure::InputChanged("the server sent nothing".to_owned()));
+                }
                 Err(trouble) => trouble,
             };
             if download.has_progressed() {
@@ -251,7 +258,7 @@ impl<'a> Jobs<'a> {
 }
 
 /// Returns the last segment of the link's path if that is a plain file name, otherwise `bundle`.
-fn file_name(link: &PresignedLink) -> String {
+fn link_file_name(link: &PresignedLink) -> String {
     let last = link.url.expose().path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     if !last.is_empty() && !last.starts_with('.') && last.len() < 128 && last.bytes().all(plain) {

@@ -4,41 +4,42 @@ use clap::Args;
 use http::StatusCode;
 use serde_json::json;
 
-use crate::admin::client::{Daemon, get_at};
+use crate::admin::control_client::{ControlClient, get_over_tcp};
 
-use super::order::{ask, why_silent};
-use super::{Context, Failure};
+use super::write_command::{block_on_daemon, explain_silent_daemon};
+use super::{CommandContext, CommandFailure};
 
 #[derive(Debug, Args)]
-pub(super) struct Health {
+pub(super) struct HealthCommand {
     /// Check only that it is alive; it may have no version to serve yet
     #[arg(long)]
     live: bool,
 }
 
-impl Health {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl HealthCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let config = context.config().ok();
         let store = config.as_ref().map_or_else(|| context.store(), |config| Ok(config.store.clone()))?;
         let admin = config.and_then(|config| config.admin.first().copied());
-        let asked = async |path: &str| match (Daemon::of(&store).await, admin) {
+        let asked = async |path: &str| match (ControlClient::find(&store).await, admin) {
             (Some(daemon), _) => daemon.get(path).await,
             // Another user may not use the control socket, but may use the admin listener.
-            (None, Some(address)) => get_at(address, path).await,
+            (None, Some(address)) => get_over_tcp(address, path).await,
             (None, None) => Err(std::io::ErrorKind::NotConnected.into()),
         };
-        let sick = |why: String| Failure::Unhealthy(format!("the daemon on {} {why}", store.display()));
+        let sick = |why: String| CommandFailure::Unhealthy(format!("the daemon on {} {why}", store.display()));
         let paths: &[&str] = if self.live { &["/livez"] } else { &["/livez", "/readyz"] };
         for path in paths {
-            let (status, body) = ask(asked(path))?.map_err(|error| match why_silent(&store) {
-                Some(why) => sick(format!("cannot be asked: {why}")),
-                None => sick(format!("does not answer: {error}; `docwharf run` starts it")),
-            })?;
+            let (status, body) =
+                block_on_daemon(asked(path))?.map_err(|error| match explain_silent_daemon(&store) {
+                    Some(why) => sick(format!("cannot be asked: {why}")),
+                    None => sick(format!("does not answer: {error}; `docwharf run` starts it")),
+                })?;
             if status != StatusCode::OK {
                 return Err(sick(format!("is unhealthy: {}", String::from_utf8_lossy(&body).trim())));
             }
         }
         let result = if self.live { "live" } else { "ready" };
-        context.done(&json!({ "schemaVersion": 1, "result": result }), &format!("{result}\n"))
+        context.print_outcome(&json!({ "schemaVersion": 1, "result": result }), &format!("{result}\n"))
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
 
-use crate::admin::wire::{self, Told, Verb};
+use crate::admin::control_messages::{self, CommandAction, CommandResult};
 use docwharf_agent::sync::activation::{ImportRequest, import};
 use docwharf_agent::sync::system::SyncContext;
 use docwharf_base::backoff;
@@ -17,13 +17,13 @@ use docwharf_base::regular_file;
 use docwharf_site::seal::pack::pack;
 use docwharf_site::seal::{SealError, SealOptions};
 
-use super::attend::attended;
-use super::order::{Hand, hand, order, tell};
-use super::publish::published;
-use super::{Context, Failure, sync, who};
+use super::interruptible::run_interruptible;
+use super::publish::publish_active;
+use super::write_command::{StoreAccess, execute_on_daemon, open_store_or_daemon, print_command_result};
+use super::{CommandContext, CommandFailure, current_user_name, sync};
 
 #[derive(Debug, Args)]
-pub(super) struct Import {
+pub(super) struct ImportBundleCommand {
     /// A zip, tar, tar.gz or tar.zst, or a folder
     path: PathBuf,
     /// Give the version this label
@@ -34,23 +34,23 @@ pub(super) struct Import {
     force: bool,
 }
 
-impl Import {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl ImportBundleCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let label = self.label.as_deref().map(VersionLabel::new).transpose();
-        let label = label.map_err(|why| Failure::Usage(format!("--label: {why}")))?;
+        let label = label.map_err(|why| CommandFailure::Usage(format!("--label: {why}")))?;
         let config = context.config()?;
-        let intent = sync::unhurried(&config);
+        let intent = sync::foreground_intent(&config);
         let source = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone()).display().to_string();
         // With `publish`, another server may serve the version: the note about a missing daemon would be wrong.
         let is_published = config.publish.is_some();
         let sources = context.sources();
-        let deposited: Arc<Mutex<Option<Deposit>>> = Arc::default();
+        let deposited: Arc<Mutex<Option<StagedBundleCopy>>> = Arc::default();
         let keeps = Arc::clone(&deposited);
-        let ended = attended(context, move |means| match hand(&config.store, means)? {
-            Hand::Here(writer) => {
+        let ended = run_interruptible(context, move |means| match open_store_or_daemon(&config.store, means)? {
+            StoreAccess::Writer(writer) => {
                 means.doing.tell("verifying the bundle");
                 let meter = &means.doing.sealing;
-                let (path, who) = (self.path.as_path(), who());
+                let (path, who) = (self.path.as_path(), current_user_name());
                 let handed = ImportRequest {
                     path,
                     file: None,
@@ -60,27 +60,32 @@ impl Import {
                     force: self.force,
                 };
                 let report = import(&writer, &|| intent.clone(), handed, meter)?;
-                Ok((Told::of(&report), published(&sources, &writer), true))
+                Ok((CommandResult::from_report(&report), publish_active(&sources, &writer), true))
             }
-            Hand::Daemon(daemon) => {
+            StoreAccess::Daemon(daemon) => {
                 // Kept outside of this closure, so that the copy is removed after a signal as well. Otherwise it would
                 // stay until the next start of the daemon.
-                let deposit = Deposit::in_store(&config.store)?;
+                let deposit = StagedBundleCopy::create(&config.store)?;
                 let path = deposit.path.clone();
                 *keeps.lock().unwrap_or_else(PoisonError::into_inner) = Some(deposit.clone());
-                deposit.fill(&self.path, &intent.effort, means)?;
-                let verb = Verb::Import(wire::Import { path, source, label: self.label, force: self.force });
-                order(&daemon, &config.store, verb, None, means).map(|told| (told, Ok(()), false))
+                deposit.copy_from(&self.path, &intent.effort, means)?;
+                let verb = CommandAction::Import(control_messages::ImportCommand {
+                    path,
+                    source,
+                    label: self.label,
+                    force: self.force,
+                });
+                execute_on_daemon(&daemon, &config.store, verb, None, means).map(|told| (told, Ok(()), false))
             }
         });
         if let Some(deposit) = deposited.lock().unwrap_or_else(PoisonError::into_inner).take() {
             deposit.remove();
         }
         let (told, published, is_here) = ended??;
-        tell(context, &told).and(published)?;
+        print_command_result(context, &told).and(published)?;
         if is_here && !is_published && !context.global.json {
-            let how = context.how_to_serve();
-            context.say(&format!("docwharf: no daemon serves this store at the moment; `{how}` does"));
+            let how = context.start_command();
+            context.print_note(&format!("docwharf: no daemon serves this store at the moment; `{how}` does"));
         }
         Ok(())
     }
@@ -89,43 +94,43 @@ impl Import {
 /// A copy of the bundle in the store, where the daemon can read it. The daemon may not see the original: it may run as
 /// another user, with its own `/tmp` and without `/home`.
 #[derive(Debug, Clone)]
-struct Deposit {
+struct StagedBundleCopy {
     /// The path that is sent to the daemon.
     path: PathBuf,
     /// The folder, held open and never opened through a link: another user may own it, and this process may be root.
-    staging: Directory,
+    folder: Directory,
     name: String,
 }
 
-impl Deposit {
-    fn in_store(store: &Path) -> Result<Deposit, Failure> {
+impl StagedBundleCopy {
+    fn create(store: &Path) -> Result<StagedBundleCopy, CommandFailure> {
         let staging = store.join("staging");
         let opened = Directory::open_unlinked(&staging);
-        let opened = opened.map_err(Failure::local(format!("cannot open {}", staging.display())))?;
+        let opened = opened.map_err(CommandFailure::local(format!("cannot open {}", staging.display())))?;
         let random = backoff::random_fraction().to_bits();
         let name = format!("import-{}-{random:x}.tar", std::process::id());
-        Ok(Deposit { path: staging.join(&name), staging: opened, name })
+        Ok(StagedBundleCopy { path: staging.join(&name), folder: opened, name })
     }
 
-    fn fill(&self, from: &Path, effort: &SealOptions, means: &SyncContext) -> Result<(), Failure> {
+    fn copy_from(&self, from: &Path, effort: &SealOptions, means: &SyncContext) -> Result<(), CommandFailure> {
         let doing = || format!("cannot copy {} into the store", from.display());
         let unread = |source| SealError::Read { path: from.into(), source };
         if fs::metadata(from).map_err(unread)?.is_dir() {
             means.doing.tell("packing the folder");
             // `pack` makes the file readable for all users (0644).
-            let beside = self.staging.path_of_descriptor().join(&self.name);
+            let beside = self.folder.path_of_descriptor().join(&self.name);
             pack(from, &beside, effort, &means.doing.sealing)?;
             return Ok(());
         }
         means.doing.tell("handing the bundle to the daemon");
         let mut from = regular_file::open(from).map_err(unread)?;
-        let mut to = self.staging.create_file(&self.name, 0o600).map_err(Failure::local(doing()))?;
-        std::io::copy(&mut from, &mut to).map_err(Failure::local(doing()))?;
+        let mut to = self.folder.create_file(&self.name, 0o600).map_err(CommandFailure::local(doing()))?;
+        std::io::copy(&mut from, &mut to).map_err(CommandFailure::local(doing()))?;
         // The daemon may run as any user.
-        to.set_permissions(fs::Permissions::from_mode(0o644)).map_err(Failure::local(doing()))
+        to.set_permissions(fs::Permissions::from_mode(0o644)).map_err(CommandFailure::local(doing()))
     }
 
     fn remove(&self) {
-        let _ = self.staging.remove_file(&self.name);
+        let _ = self.folder.remove_file(&self.name);
     }
 }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command, CommandFactory};
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::{Cli, Failure, print};
+use super::{Cli, CommandFailure, print};
 
 #[derive(Debug, Args)]
-pub(super) struct Man {
+pub(super) struct ManCommand {
     /// Write a page for every command into this folder, which is created if it is missing
     #[arg(long, value_name = "DIR")]
     all: Option<PathBuf>,
@@ -36,7 +36,7 @@ const EXIT_CODES: &[(&str, &str)] = &[
     ("130, 143", "ended by SIGINT, SIGTERM; run, serve, origin and demo end with 0"),
 ];
 
-const FILES: &[(&str, &str)] = &[
+const DOCUMENTED_FILES: &[(&str, &str)] = &[
     (
         crate::config::checked::DEFAULT_FILE,
         "the configuration, unless --config or $DOCWHARF_CONFIG names another; docwharf config init writes every key with its default and an explanation",
@@ -51,7 +51,7 @@ const FILES: &[(&str, &str)] = &[
     ("STORE/control.sock", "commands for the daemon that runs on this store, from its own user and root"),
 ];
 
-const ENVIRONMENT: &[(&str, &str)] = &[
+const DOCUMENTED_VARIABLES: &[(&str, &str)] = &[
     ("DOCWHARF_CONFIG", "the configuration file"),
     (
         "DOCWHARF_SECTION__KEY",
@@ -66,26 +66,26 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("NO_COLOR", "not empty: no colour unless --color asks for it"),
 ];
 
-impl Man {
-    pub(super) fn run(self) -> Result<(), Failure> {
+impl ManCommand {
+    pub(super) fn run(self) -> Result<(), CommandFailure> {
         let mut command = Cli::command().disable_help_subcommand(true);
         command.build();
         let Some(dir) = self.all else {
-            let page = page(&command, None).map_err(Failure::Output)?;
+            let page = render_page(&command, None).map_err(CommandFailure::Output)?;
             return print(&page);
         };
         let write = || {
             fs::create_dir_all(&dir)?;
             write_all(&command, None, &dir)
         };
-        write().map_err(Failure::local(format!("cannot write manual pages into {}", dir.display())))
+        write().map_err(CommandFailure::local(format!("cannot write manual pages into {}", dir.display())))
     }
 }
 
 /// Writes the page of `command` and those of its subcommands.
 fn write_all(command: &Command, above: Option<&str>, dir: &Path) -> io::Result<()> {
-    let name = name(command);
-    fs::write(dir.join(format!("{name}.1")), page(command, above)?)?;
+    let name = page_name(command);
+    fs::write(dir.join(format!("{name}.1")), render_page(command, above)?)?;
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_all(below, Some(&name), dir)?;
     }
@@ -93,11 +93,11 @@ fn write_all(command: &Command, above: Option<&str>, dir: &Path) -> io::Result<(
 }
 
 /// Returns the name of a command's page, such as `docwharf-bundle-verify`.
-fn name(command: &Command) -> String {
+fn page_name(command: &Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
 
-fn page(command: &Command, above: Option<&str>) -> io::Result<String> {
+fn render_page(command: &Command, above: Option<&str>) -> io::Result<String> {
     let man = clap_mangen::Man::new(command.clone());
     let mut out = Vec::new();
     man.render_name_section(&mut out)?;
@@ -116,7 +116,9 @@ fn page(command: &Command, above: Option<&str>) -> io::Result<String> {
             more.text([bold(*page), roman(end)]);
         }
     } else {
-        for (title, list) in [("EXIT STATUS", EXIT_CODES), ("FILES", FILES), ("ENVIRONMENT", ENVIRONMENT)] {
+        for (title, list) in
+            [("EXIT STATUS", EXIT_CODES), ("FILES", DOCUMENTED_FILES), ("ENVIRONMENT", DOCUMENTED_VARIABLES)]
+        {
             more.control("SH", [title]);
             for (term, meaning) in list {
                 more.control("TP", []);
@@ -126,18 +128,19 @@ fn page(command: &Command, above: Option<&str>) -> io::Result<String> {
         }
     }
     more.to_writer(&mut out)?;
-    let title = name(command).to_uppercase();
+    let title = page_name(command).to_uppercase();
     let version = env!("CARGO_PKG_VERSION");
     // The library omits an empty date, which shifts the fields behind it. So the header is written here.
-    let head = format!("{APOSTROPHE}.TH \"{title}\" \"1\" \"\" \"docwharf {version}\" \"docwharf manual\"\n");
-    Ok(head + &marked(&String::from_utf8_lossy(&out).replace(APOSTROPHE, "")))
+    let head =
+        format!("{APOSTROPHE_DEFINITION}.TH \"{title}\" \"1\" \"\" \"docwharf {version}\" \"docwharf manual\"\n");
+    Ok(head + &bold_backticks(&String::from_utf8_lossy(&out).replace(APOSTROPHE_DEFINITION, "")))
 }
 
 /// The definition that the library writes before each section; a page needs it once.
-const APOSTROPHE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
+const APOSTROPHE_DEFINITION: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 /// Sets names in backticks in bold type, and removes blank lines: roff separates paragraphs by requests.
-fn marked(text: &str) -> String {
+fn bold_backticks(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n').filter(|line| *line != "\n") {
         let pieces: Vec<&str> = line.split('`').collect();
@@ -153,10 +156,10 @@ fn marked(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::marked;
+    use super::bold_backticks;
 
     #[test]
     fn what_stands_in_backticks_is_bold() {
-        assert_eq!(marked("a `b` c `d`\n\ne\n"), "a \\fBb\\fR c \\fBd\\fR\ne\n");
+        assert_eq!(bold_backticks("a `b` c `d`\n\ne\n"), "a \\fBb\\fR c \\fBd\\fR\ne\n");
     }
 }

@@ -3,10 +3,9 @@
 //! Each command has a file of its own.
 
 mod analytics;
-mod attend;
+mod api_caller;
 mod audit;
 mod bundle;
-mod caller;
 mod completions;
 mod config;
 mod demo;
@@ -14,26 +13,27 @@ mod diff;
 mod doctor;
 mod exit;
 mod export;
-mod guess;
 mod health;
 mod import;
+mod interruptible;
+mod make_coding;
 mod man;
-mod operate;
-mod order;
+mod operator_commands;
 mod origin;
 mod preview;
 mod progress;
 mod publish;
-mod recode;
 mod redirects;
 mod run;
 mod serve;
 mod stage;
 mod status;
 mod store;
+mod suggestions;
 mod sync;
-mod table;
+mod text_columns;
 mod version;
+mod write_command;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -48,8 +48,8 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::config::checked::{Config, Sources};
-use crate::config::unit::ServiceUnit;
+use crate::config::checked::{Config, ConfigSources};
+use crate::config::systemd_unit::ServiceUnit;
 use docwharf_base::accounts::resolve_uid_name;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::limits::BundleLimits;
@@ -58,10 +58,10 @@ use docwharf_site::lookup::Addresses;
 use docwharf_site::mapping::limit_freed_memory;
 use docwharf_site::seal::SealOptions;
 
-pub use exit::Failure;
+pub use exit::CommandFailure;
 
 /// How long a command that writes waits while another process holds the store's lock.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STORE_LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Fetch, verify, seal and serve static documentation bundles
 #[derive(Debug, Parser)]
@@ -72,7 +72,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 )]
 struct Cli {
     #[command(flatten)]
-    global: Global,
+    global: GlobalOptions,
     #[command(subcommand)]
     command: Command,
 }
@@ -80,7 +80,7 @@ struct Cli {
 /// The options of every command.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Options of every command")]
-struct Global {
+struct GlobalOptions {
     /// The configuration file; default: `$DOCWHARF_CONFIG`, else `/etc/docwharf/config.toml`
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -101,71 +101,71 @@ struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Keep a site up to date and serve it (the daemon)
-    Run(run::Run),
+    Run(run::RunCommand),
     /// Serve an archive or a folder, without a store
-    Serve(serve::Serve),
+    Serve(serve::ServeCommand),
     /// Sync once with the configured source: export, fetch, verify, seal, activate
-    Sync(sync::Sync),
+    Sync(sync::SyncCommand),
     /// Import a bundle from a file or folder into the store and activate it
-    Import(import::Import),
+    Import(import::ImportBundleCommand),
     /// Show what is served and how the last sync ended
-    Status(status::Status),
+    Status(status::StatusCommand),
     /// List the versions in the store
-    Versions(status::Versions),
+    Versions(status::VersionsCommand),
     /// Show who did what, and when
-    History(status::History),
+    History(status::HistoryCommand),
     /// Show the version that waits for activation, and its changes
-    Stage(stage::Stage),
+    Stage(stage::StageCommand),
     /// Show the differences between two versions; exit code 1 if there are any
     Diff(diff::DiffCommand),
     /// Activate this version and hold it
-    Activate(operate::Activate),
+    Activate(operator_commands::ActivateCommand),
     /// Activate the previous version and hold it
-    Rollback(operate::Rollback),
+    Rollback(operator_commands::RollbackCommand),
     /// Stop automatic activation
-    Hold(operate::Hold),
+    Hold(operator_commands::HoldCommand),
     /// End a hold
-    Release(operate::Release),
+    Release(operator_commands::ReleaseCommand),
     /// Remove versions that are not needed
-    Gc(operate::Gc),
+    Gc(operator_commands::GcCommand),
     /// Check whether the daemon is alive and ready
-    Health(health::Health),
+    Health(health::HealthCommand),
     /// Verify what is stored
     #[command(subcommand)]
     Store(store::StoreCommand),
     /// Serve the management API: make bundles of sites and provide links to them
-    Origin(origin::Origin),
+    Origin(origin::OriginArgs),
     /// Run a demonstration: an origin, an agent and a site to change
-    Demo(demo::Demo),
+    Demo(demo::DemoCommand),
     /// Run the steps of an export job one by one
     #[command(subcommand)]
-    Export(export::Export),
+    Export(export::ExportCommand),
     /// Deploy previews of branches and show their state
     #[command(subcommand)]
     Preview(preview::PreviewCommand),
     /// Show what readers search for
     #[command(subcommand)]
-    Analytics(analytics::Analytics),
+    Analytics(analytics::AnalyticsCommand),
     /// Check, show or create the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
     /// Verify, inspect, unpack, make and audit bundles
     #[command(subcommand)]
-    Bundle(bundle::Bundle),
+    Bundle(bundle::BundleCommand),
     /// Check redirects
     #[command(subcommand)]
-    Redirects(redirects::Redirects),
+    Redirects(redirects::RedirectsCommand),
     /// Check this host for faults: configuration, key, clock, network, disk, permissions, ports, limits
-    Doctor(doctor::Doctor),
+    Doctor(doctor::DoctorCommand),
     /// Print a completion script for a shell
-    Completions(completions::Completions),
+    Completions(completions::CompletionsCommand),
     /// Print the manual page, or write those of all commands
-    Man(man::Man),
+    Man(man::ManCommand),
     /// Show the version, commit, target and features of this program
-    Version(version::Version),
+    Version(version::VersionCommand),
     /// Compress a version; started by docwharf itself
-    #[command(name = crate::daemon::COMMAND, hide = true)]
-    Recode(recode::Recode),
+    #[command(name = crate::daemon::ENCODER_COMMAND, hide = true)]
+    Recode(make_coding::MakeCodingCommand),
 }
 
 impl Command {
@@ -180,28 +180,28 @@ impl Command {
 }
 
 /// The value of `--color`; unset until the command line has been parsed.
-static COLOR: OnceLock<String> = OnceLock::new();
+static COLOR_OPTION: OnceLock<String> = OnceLock::new();
 
 /// Whether `--json` was given. It is set even if the rest of the command line is invalid.
-static JSON: AtomicBool = AtomicBool::new(false);
+static IS_JSON_WANTED: AtomicBool = AtomicBool::new(false);
 /// Whether anything was printed to standard output. A program that reads one JSON document must not find two.
-static PRINTED: AtomicBool = AtomicBool::new(false);
+static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
 
 /// Reports a failure on standard error and, with `--json`, as JSON on standard output.
-pub fn report(failure: &Failure) {
-    let line = painted(failure);
+pub fn report(failure: &CommandFailure) {
+    let line = colour_failure(failure);
     if line.is_empty() {
         return;
     }
     eprintln!("{line}");
-    if JSON.load(Ordering::Relaxed) && !PRINTED.load(Ordering::Relaxed) {
+    if IS_JSON_WANTED.load(Ordering::Relaxed) && !HAS_PRINTED.load(Ordering::Relaxed) {
         // If standard output is closed, the exit code still reports the failure.
         let _ = print(&format!("{:#}\n", failure.json()));
     }
 }
 
 /// Formats a failure for standard error, with the program's name in red where colour is wanted.
-fn painted(failure: &Failure) -> String {
+fn colour_failure(failure: &CommandFailure) -> String {
     let text = failure.to_string();
     if !wants_colour(io::stderr().is_terminal()) {
         return text;
@@ -215,7 +215,7 @@ fn painted(failure: &Failure) -> String {
 
 /// Returns whether colour is wanted, by `--color`, `NO_COLOR` and whether the output is a terminal.
 fn wants_colour(on_terminal: bool) -> bool {
-    match COLOR.get().map(String::as_str) {
+    match COLOR_OPTION.get().map(String::as_str) {
         Some("always") => true,
         Some("never") => false,
         _ => on_terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
@@ -223,23 +223,24 @@ fn wants_colour(on_terminal: bool) -> bool {
 }
 
 /// Runs the command line `arguments`, program name first.
-pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
+pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), CommandFailure> {
     install_panic_hook();
     limit_freed_memory();
     let arguments: Vec<OsString> = arguments.collect();
-    JSON.store(arguments.iter().take_while(|&word| word != "--").any(|word| word == "--json"), Ordering::Relaxed);
+    IS_JSON_WANTED
+        .store(arguments.iter().take_while(|&word| word != "--").any(|word| word == "--json"), Ordering::Relaxed);
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         // Help and version are results and go to standard output; any other error is a mistake in the arguments.
         Err(answer) if !answer.use_stderr() => return print(&answer.to_string()),
         Err(empty) if empty.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            return Err(Failure::Help(empty.to_string()));
+            return Err(CommandFailure::Help(empty.to_string()));
         }
-        Err(mistake) => return Err(Failure::Usage(usage(&mistake))),
+        Err(mistake) => return Err(CommandFailure::Usage(usage_message(&mistake))),
     };
-    let _ = COLOR.set(cli.global.color.clone());
-    let context = Context { global: cli.global, is_service: matches!(cli.command, Command::Run(_)) };
-    context.log(cli.command.default_level());
+    let _ = COLOR_OPTION.set(cli.global.color.clone());
+    let context = CommandContext { global: cli.global, is_service: matches!(cli.command, Command::Run(_)) };
+    context.start_logging(cli.command.default_level());
     match cli.command {
         Command::Run(command) => command.run(&context),
         Command::Serve(command) => command.run(&context),
@@ -274,8 +275,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), Failure> {
 }
 
 /// Formats clap's error on one line, without clap's prefix and blank lines.
-fn usage(mistake: &clap::Error) -> String {
-    if let Some(better) = guess::unknown_command(mistake) {
+fn usage_message(mistake: &clap::Error) -> String {
+    if let Some(better) = suggestions::explain_unknown_command(mistake) {
         return better;
     }
     let text = mistake.to_string();
@@ -284,14 +285,14 @@ fn usage(mistake: &clap::Error) -> String {
 }
 
 /// The global options, and what commands derive from them.
-struct Context {
-    global: Global,
+struct CommandContext {
+    global: GlobalOptions,
     /// Whether this process is the service (`run`), which uses only what is passed to it and does not read its unit.
     is_service: bool,
 }
 
-impl Context {
-    fn log(&self, default: &str) {
+impl CommandContext {
+    fn start_logging(&self, default: &str) {
         let level = match (self.global.quiet, self.global.verbose) {
             (true, _) => "error",
             (_, 0) => default,
@@ -315,12 +316,12 @@ impl Context {
         };
     }
 
-    fn sources(&self) -> Sources {
-        Sources { flag: self.global.config.clone(), uses_unit: !self.is_service, ..Sources::default() }
+    fn sources(&self) -> ConfigSources {
+        ConfigSources { flag: self.global.config.clone(), uses_unit: !self.is_service, ..ConfigSources::default() }
     }
 
     /// Returns the command that starts the daemon for this configuration, by its systemd unit if that is installed.
-    fn how_to_serve(&self) -> String {
+    fn start_command(&self) -> String {
         let (file, is_named) = self.sources().file();
         match ServiceUnit::for_configuration(&file) {
             Some(unit) => format!("systemctl start {}", unit.name.trim_end_matches(".service")),
@@ -329,18 +330,18 @@ impl Context {
         }
     }
 
-    fn config(&self) -> Result<Config, Failure> {
-        self.sources().load().map_err(Failure::Config)
+    fn config(&self) -> Result<Config, CommandFailure> {
+        self.sources().load().map_err(CommandFailure::Config)
     }
 
     /// Returns the path of the store. If the configuration has mistakes and the store exists, the mistakes are only
     /// printed: an operator can still look at what is served, and roll back.
-    fn store(&self) -> Result<PathBuf, Failure> {
+    fn store(&self) -> Result<PathBuf, CommandFailure> {
         match self.config() {
             Ok(config) => Ok(config.store),
-            Err(Failure::Config(problems)) => {
+            Err(CommandFailure::Config(problems)) => {
                 let Some(store) = self.sources().store().filter(|store| store.is_dir()) else {
-                    return Err(Failure::Config(problems));
+                    return Err(CommandFailure::Config(problems));
                 };
                 for problem in &problems {
                     eprintln!("docwharf: {}", OneLine(&problem.to_string()));
@@ -352,7 +353,7 @@ impl Context {
     }
 
     /// Returns the configuration if `--config` or `$DOCWHARF_CONFIG` names one; commands on a single bundle need none.
-    fn named_config(&self) -> Result<Option<Config>, Failure> {
+    fn named_config(&self) -> Result<Option<Config>, CommandFailure> {
         if self.global.config.is_none() && std::env::var_os("DOCWHARF_CONFIG").is_none() {
             return Ok(None);
         }
@@ -360,36 +361,36 @@ impl Context {
     }
 
     /// Returns the limits of the named configuration, or the defaults.
-    fn limits(&self) -> Result<BundleLimits, Failure> {
+    fn limits(&self) -> Result<BundleLimits, CommandFailure> {
         Ok(self.named_config()?.map_or_else(BundleLimits::default, |config| config.intent.effort.limits))
     }
 
     /// Returns how the named configuration resolves addresses, or the default.
-    fn addresses(&self) -> Result<Addresses, Failure> {
+    fn addresses(&self) -> Result<Addresses, CommandFailure> {
         Ok(self.named_config()?.map_or_else(Addresses::default, |config| config.intent.gate.addresses))
     }
 
     /// Returns the limits and threads for opening a stored version; the defaults if the configuration has mistakes.
-    fn effort(&self) -> SealOptions {
+    fn seal_options(&self) -> SealOptions {
         self.config().map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.intent.effort)
     }
 
     /// Prints a line on standard error, unless `--quiet` is given.
-    fn say(&self, line: &str) {
+    fn print_note(&self, line: &str) {
         if !self.global.quiet {
             eprintln!("{line}");
         }
     }
 
     /// Prints the warnings of the configuration.
-    fn warn_of(&self, config: &Config) {
+    fn warn_about_config(&self, config: &Config) {
         for warning in &config.warnings {
-            self.say(&format!("docwharf: warning: {}", OneLine(&warning.to_string())));
+            self.print_note(&format!("docwharf: warning: {}", OneLine(&warning.to_string())));
         }
     }
 
     /// Prints the first warning and the number of the others on one line (docs/design/archives.md, rule 14).
-    fn warn(&self, subject: &str, warnings: &[String]) {
+    fn print_warnings(&self, subject: &str, warnings: &[String]) {
         if let Some(first) = warnings.first() {
             let more = if warnings.len() > 1 {
                 format!(" (and {})", docwharf_base::model::units::count_noun(warnings.len() as u64 - 1, "more warning"))
@@ -397,14 +398,14 @@ impl Context {
                 String::new()
             };
             let line = format!("docwharf: warning: {subject}: {first}{more}");
-            self.say(&OneLine(&line).to_string());
+            self.print_note(&OneLine(&line).to_string());
         }
     }
 
     /// Prints the result of a query: as JSON with `--json`, otherwise as text.
-    fn result(&self, json: &impl serde::Serialize, text: &str) -> Result<(), Failure> {
+    fn print_result(&self, json: &impl serde::Serialize, text: &str) -> Result<(), CommandFailure> {
         if self.global.json {
-            let mut line = serde_json::to_string_pretty(json).map_err(|e| Failure::Output(e.into()))?;
+            let mut line = serde_json::to_string_pretty(json).map_err(|e| CommandFailure::Output(e.into()))?;
             line.push('\n');
             print(&line)
         } else {
@@ -412,29 +413,29 @@ impl Context {
         }
     }
 
-    /// Prints the result of an action like [`Context::result`], but no text with `--quiet`.
-    fn done(&self, json: &impl serde::Serialize, text: &str) -> Result<(), Failure> {
-        if self.global.quiet && !self.global.json { Ok(()) } else { self.result(json, text) }
+    /// Prints the result of an action like [`Context::print_result`], but no text with `--quiet`.
+    fn print_outcome(&self, json: &impl serde::Serialize, text: &str) -> Result<(), CommandFailure> {
+        if self.global.quiet && !self.global.json { Ok(()) } else { self.print_result(json, text) }
     }
 
     /// Returns whether to draw progress on the terminal.
-    fn draws(&self) -> bool {
+    fn shows_progress(&self) -> bool {
         !self.global.quiet && !self.global.json && io::stderr().is_terminal()
     }
 }
 
 /// Writes text to standard output. A closed pipe (`| head`) is not an error.
-fn print(text: &str) -> Result<(), Failure> {
-    PRINTED.fetch_or(!text.is_empty(), Ordering::Relaxed);
+fn print(text: &str) -> Result<(), CommandFailure> {
+    HAS_PRINTED.fetch_or(!text.is_empty(), Ordering::Relaxed);
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(CommandFailure::Output(error)),
         _ => Ok(()),
     }
 }
 
 /// Returns the name of the user who gives the command, for receipts and history.
-fn who() -> String {
+fn current_user_name() -> String {
     let name = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).or_else(|_| std::env::var("LOGNAME"));
     let nameless = || resolve_uid_name(&format!("uid {}", rustix::process::getuid().as_raw()));
     name.ok().filter(|name| !name.is_empty()).unwrap_or_else(nameless)

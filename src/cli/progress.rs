@@ -8,12 +8,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_site::seal::SealProgress;
 
-use super::Context;
+use super::CommandContext;
 
 /// Runs `work` and draws its progress; `what` names the work.
-pub(super) fn with_meter<T>(context: &Context, what: &str, work: impl FnOnce(&SealProgress) -> T) -> T {
+pub(super) fn with_meter<T>(context: &CommandContext, what: &str, work: impl FnOnce(&SealProgress) -> T) -> T {
     let meter = SealProgress::default();
-    if !context.draws() {
+    if !context.shows_progress() {
         return work(&meter);
     }
     std::thread::scope(|scope| {

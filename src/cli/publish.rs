@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use crate::config::checked::Sources;
+use crate::config::checked::ConfigSources;
 use docwharf_agent::publish::{PublishCheck, publish_version};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::open;
@@ -15,13 +15,13 @@ use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_site::seal::SealOptions;
 
-use super::Failure;
+use super::CommandFailure;
 
 /// Publishes the active version if `publish.directory` is set, whatever mistakes the rest of the configuration has.
-pub(super) fn published(sources: &Sources, writer: &StoreWriter) -> Result<(), Failure> {
+pub(super) fn publish_active(sources: &ConfigSources, writer: &StoreWriter) -> Result<(), CommandFailure> {
     let Some(settings) = sources.publish(writer.store().root()) else { return Ok(()) };
     let Some(active) = writer.store().record()?.active else { return Ok(()) };
-    if geteuid().is_root() && owner(&settings.directory).is_some_and(|owner| owner != 0) {
+    if geteuid().is_root() && folder_owner(&settings.directory).is_some_and(|owner| owner != 0) {
         let directory = settings.directory.display().to_string();
         tracing::warn!(
             "not published: {} is another user's; the daemon publishes when it runs, or run this command as that user",
@@ -37,7 +37,7 @@ pub(super) fn published(sources: &Sources, writer: &StoreWriter) -> Result<(), F
 }
 
 /// Returns the owner of a folder or, if it does not exist, of the nearest folder above it that does.
-fn owner(dir: &Path) -> Option<u32> {
+fn folder_owner(dir: &Path) -> Option<u32> {
     let whole = std::path::absolute(dir).ok()?;
     let metadata = whole.ancestors().find_map(|above| std::fs::metadata(above).ok())?;
     Some(metadata.uid())

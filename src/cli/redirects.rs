@@ -16,53 +16,54 @@ use docwharf_site::rules::rule_check::{RuleCheckReport, RuleProblem, RuleProblem
 use docwharf_site::seal::SealOptions;
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::diff::named;
-use super::serve::sealed;
-use super::{Context, Failure, progress};
+use super::diff::find_version;
+use super::serve::seal_unlinked;
+use super::{CommandContext, CommandFailure, progress};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Redirects {
+pub(super) enum RedirectsCommand {
     /// Find loops, dead targets and rules that never apply; exit code 1 if there are any
-    Check(Check),
+    Check(RedirectsCheckCommand),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Check {
+pub(super) struct RedirectsCheckCommand {
     /// An archive or a folder, or a version as `diff` takes it; default: the active version
     #[arg(value_name = "SITE")]
     site: Option<String>,
 }
 
-impl Redirects {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let Redirects::Check(check) = self;
+impl RedirectsCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
+        let RedirectsCommand::Check(check) = self;
         check.run(context)
     }
 }
 
-impl Check {
-    fn run(self, context: &Context) -> Result<(), Failure> {
+impl RedirectsCheckCommand {
+    fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let path = self.site.as_deref().map(Path::new).filter(|path| path.exists());
         let (site, addresses) = if let Some(path) = path {
             let effort = SealOptions::new(context.limits()?);
-            let (site, warnings) = progress::with_meter(context, "verifying", |meter| sealed(path, &effort, meter))?;
-            context.warn(&path.display().to_string(), &warnings);
+            let (site, warnings) =
+                progress::with_meter(context, "verifying", |meter| seal_unlinked(path, &effort, meter))?;
+            context.print_warnings(&path.display().to_string(), &warnings);
             (site, context.addresses()?)
         } else {
             let store = VersionStore::at(&context.store()?);
-            let id = named(&store, &store.record()?, self.site.as_deref().unwrap_or("active"))?;
+            let id = find_version(&store, &store.record()?, self.site.as_deref().unwrap_or("active"))?;
             let doing = format!("cannot open version {}", id.short());
-            (open::read(&store, id).map_err(Failure::local(doing))?, context.config()?.intent.gate.addresses)
+            (open::read(&store, id).map_err(CommandFailure::local(doing))?, context.config()?.intent.gate.addresses)
         };
-        let checked = look(&site, &addresses);
+        let checked = check_site(&site, &addresses);
         let rules = addresses.rules.list().len() + site.rules().list().len();
-        context.result(&as_json(&site, rules, &checked), &as_text(rules, &checked))?;
+        context.print_result(&as_json(&site, rules, &checked), &as_text(rules, &checked))?;
         // Rules that were not checked count as a finding.
-        if checked.findings.is_empty() && checked.unchecked == 0 { Ok(()) } else { Err(Failure::Found) }
+        if checked.findings.is_empty() && checked.unchecked == 0 { Ok(()) } else { Err(CommandFailure::CheckFailed) }
     }
 }
 
-fn look(site: &SealedVersion, addresses: &Addresses) -> RuleCheckReport {
+fn check_site(site: &SealedVersion, addresses: &Addresses) -> RuleCheckReport {
     let slashes = addresses.slashes.unwrap_or(site.auto_slashes);
     let ask = RouteSettings { base_path: &addresses.base_path, slashes, rules: &addresses.rules };
     let index = site.index();

@@ -2,28 +2,34 @@
 
 use clap::Args;
 
-use crate::daemon::{self, Hangup, Start};
+use crate::daemon::{self, RunHangup, RunParameters};
 
-use super::exit::describe;
-use super::{Context, Failure, PATIENCE};
+use super::exit::exit_code_and_message;
+use super::{CommandContext, CommandFailure, STORE_LOCK_TIMEOUT};
 
 #[derive(Debug, Args)]
-pub(super) struct Run {
+pub(super) struct RunCommand {
     /// Do not listen: only fetch versions and publish them (publish.directory)
     #[arg(long)]
     no_serve: bool,
 }
 
-impl Run {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl RunCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let config = context.config()?;
         if self.no_serve && config.publish.is_none() {
             // Only a warning: `publish.directory` may be added while the daemon runs.
             let what = "--no-serve without publish.directory: versions are neither served nor published";
-            context.say(&format!("docwharf: warning: {what}"));
+            context.print_note(&format!("docwharf: warning: {what}"));
         }
-        let sources = context.sources().settled();
-        let start = Start { sources, config, patience: PATIENCE, hangup: Hangup::Reload, describe };
+        let sources = context.sources().with_file_state();
+        let start = RunParameters {
+            sources,
+            config,
+            lock_timeout: STORE_LOCK_TIMEOUT,
+            hangup: RunHangup::Reload,
+            describe: exit_code_and_message,
+        };
         Ok(daemon::run(start, !self.no_serve)?)
     }
 }

@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
-use crate::config::access::exposed;
+use crate::config::access::exposure_warning;
 use crate::config::checked::DEFAULT_LISTEN;
-use crate::config::protection::{CSP_SIZE, parse_csp, protection};
-use crate::config::values::{parse_base_path, parse_listen, parse_slashes};
-use crate::daemon::{self, protect_alone};
+use crate::config::protection::{DEFAULT_CSP_BYTES, parse_csp, protection_settings};
+use crate::config::value_parsers::{parse_base_path, parse_listen, parse_slashes};
+use crate::daemon::{self, protect_site};
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::{count_noun, show_size, unix_seconds};
 use docwharf_serve::key_pair::KeyPairFiles;
@@ -22,10 +22,10 @@ use docwharf_site::mapping;
 use docwharf_site::seal::{self, ImageSpace, SealOptions, SealProgress, SealedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::{Context, Failure, progress};
+use super::{CommandContext, CommandFailure, progress};
 
 #[derive(Debug, Args)]
-pub(super) struct Serve {
+pub(super) struct ServeCommand {
     /// A zip, tar, tar.gz or tar.zst, or a folder
     path: PathBuf,
     /// Where to listen; may be given several times, port 0 is any free one
@@ -52,42 +52,43 @@ pub(super) struct Serve {
 }
 
 /// Interval at which a watched bundle is checked for changes.
-const GLANCE: Duration = Duration::from_secs(1);
+const BUNDLE_WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-impl Serve {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl ServeCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let addresses = self.listen.iter().map(|text| parse_listen(text)).collect::<Result<Vec<_>, _>>();
-        let addresses = addresses.map_err(|why| Failure::Usage(format!("--listen: {why}")))?;
+        let addresses = addresses.map_err(|why| CommandFailure::Usage(format!("--listen: {why}")))?;
         let config = context.named_config()?;
         let settings = SiteSettings {
-            base_path: parse_base_path(&self.base_path).map_err(|why| Failure::Usage(format!("--base-path: {why}")))?,
-            slashes: parse_slashes(&self.slashes).map_err(|why| Failure::Usage(format!("--slashes: {why}")))?,
-            protection: protection(
-                parse_csp(&self.csp).map_err(|why| Failure::Usage(format!("--csp: {why}")))?,
+            base_path: parse_base_path(&self.base_path)
+                .map_err(|why| CommandFailure::Usage(format!("--base-path: {why}")))?,
+            slashes: parse_slashes(&self.slashes).map_err(|why| CommandFailure::Usage(format!("--slashes: {why}")))?,
+            protection: protection_settings(
+                parse_csp(&self.csp).map_err(|why| CommandFailure::Usage(format!("--csp: {why}")))?,
                 None,
-                CSP_SIZE,
+                DEFAULT_CSP_BYTES,
                 None,
             ),
             ..config.as_ref().map(|config| config.settings.clone()).unwrap_or_default()
         };
         // Loaded before the bundle is read: this takes no time, and its files may be wrong, too.
         let files = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| KeyPairFiles { certificate, key });
-        let tls = files.map(|files| daemon::tls(&files)).transpose()?;
+        let tls = files.map(|files| daemon::load_tls(&files)).transpose()?;
         let log = daemon::open_log(config.as_ref().and_then(|config| config.log.as_ref()))?;
         // The bundle is verified before any socket is bound: if it is refused, nothing listens.
         let limits = config.as_ref().map_or_else(BundleLimits::default, |config| config.intent.effort.limits);
         let effort = SealOptions::new(limits);
-        let before = Look::at(&self.path);
+        let before = BundleSnapshot::read(&self.path);
         let (version, warnings) =
-            progress::with_meter(context, "verifying", |meter| sealed(&self.path, &effort, meter))?;
-        context.warn(&self.path.display().to_string(), &warnings);
+            progress::with_meter(context, "verifying", |meter| seal_unlinked(&self.path, &effort, meter))?;
+        context.print_warnings(&self.path.display().to_string(), &warnings);
         if let Some(doubts) = version.describe_rule_faults() {
-            context.warn(&self.path.display().to_string(), &[doubts]);
+            context.print_warnings(&self.path.display().to_string(), &[doubts]);
         }
         let listeners = daemon::listeners(daemon::bind(&addresses)?, tls.as_ref());
         let reached = listeners.iter().filter_map(|listener| listener.address().ok());
-        if let Some(doubt) = exposed(&settings.access_control.access, reached) {
-            context.say(&format!("docwharf: warning: {doubt} in a configuration, and name it with --config"));
+        if let Some(doubt) = exposure_warning(&settings.access_control.access, reached) {
+            context.print_note(&format!("docwharf: warning: {doubt} in a configuration, and name it with --config"));
         }
         let site = Site::with_access_log(settings, log.clone());
         if let Some(config) = config {
@@ -98,7 +99,7 @@ impl Serve {
             let (path, site, is_watched) = (self.path, Arc::clone(&site), self.watch);
             // The thread lives as long as the process; it owns nothing that must be released.
             std::thread::spawn(move || {
-                protect_alone(&site, effort.threads);
+                protect_site(&site, effort.threads);
                 if is_watched {
                     watch(&path, &effort, &site, before);
                 }
@@ -114,71 +115,72 @@ impl Serve {
 
 /// The sizes and modification times of a bundle. If they change, the bundle must be sealed again.
 #[derive(PartialEq, Eq)]
-enum Look {
+enum BundleSnapshot {
     Folder(Vec<(Vec<u8>, u64, SystemTime)>),
     File(u64, SystemTime),
-    Gone,
+    Missing,
 }
 
-impl Look {
-    fn at(path: &Path) -> Look {
-        let Ok(metadata) = std::fs::metadata(path) else { return Look::Gone };
+impl BundleSnapshot {
+    fn read(path: &Path) -> BundleSnapshot {
+        let Ok(metadata) = std::fs::metadata(path) else { return BundleSnapshot::Missing };
         if !metadata.is_dir() {
-            return Look::File(metadata.len(), metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH));
+            return BundleSnapshot::File(metadata.len(), metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH));
         }
         match FolderReader::open(path, &BundleLimits::default()) {
             Ok(folder) => {
                 let items = folder.files.into_iter();
-                Look::Folder(items.map(|i| (i.path.as_bytes().to_vec(), i.size, i.modified)).collect())
+                BundleSnapshot::Folder(items.map(|i| (i.path.as_bytes().to_vec(), i.size, i.modified)).collect())
             }
-            Err(_) => Look::Gone,
+            Err(_) => BundleSnapshot::Missing,
         }
     }
 }
 
 /// Seals a changed bundle again, once it has stayed the same for one interval. If that fails, the error is logged once
 /// and the version before stays.
-fn watch(path: &Path, effort: &SealOptions, site: &Site, mut shown: Look) {
-    let mut last = Look::at(path);
+fn watch(path: &Path, effort: &SealOptions, site: &Site, mut shown: BundleSnapshot) {
+    let mut last = BundleSnapshot::read(path);
     loop {
-        std::thread::sleep(GLANCE);
+        std::thread::sleep(BUNDLE_WATCH_INTERVAL);
         site.release_expired_versions();
-        let now = Look::at(path);
+        let now = BundleSnapshot::read(path);
         let quiet = now == last;
         last = now;
         if !quiet || last == shown {
             continue;
         }
-        match sealed(path, effort, &SealProgress::default()) {
+        match seal_unlinked(path, effort, &SealProgress::default()) {
             Ok((version, warnings)) => {
                 for warning in warnings.into_iter().chain(version.describe_rule_faults()) {
                     tracing::warn!("{warning}");
                 }
                 tracing::info!("{} has changed: version {}", path.display(), version.id.short());
                 site.set_version(version);
-                protect_alone(site, effort.threads);
+                protect_site(site, effort.threads);
             }
             Err(error) => tracing::error!("{error}; what was served before stays"),
         }
-        shown = std::mem::replace(&mut last, Look::at(path));
+        shown = std::mem::replace(&mut last, BundleSnapshot::read(path));
     }
 }
 
-pub(super) fn sealed(
+pub(super) fn seal_unlinked(
     path: &Path,
     effort: &SealOptions,
     meter: &SealProgress,
-) -> Result<(SealedVersion, Vec<String>), Failure> {
+) -> Result<(SealedVersion, Vec<String>), CommandFailure> {
     let sealing = seal::seal(path, &ImageSpace::Unlinked(std::env::temp_dir()), effort, meter)?;
     let SealedBundle { mut proven, image, image_len, .. } = sealing;
     if proven.archive.is_some() {
         let modified = std::fs::metadata(path).and_then(|m| m.modified());
-        let modified = unix_seconds(modified.map_err(Failure::local(format!("cannot read {}", path.display())))?);
+        let modified =
+            unix_seconds(modified.map_err(CommandFailure::local(format!("cannot read {}", path.display())))?);
         for (_, entry) in &mut proven.files {
             entry.modified = modified;
         }
     }
-    let broken = || Failure::local("cannot map the sealed site");
+    let broken = || CommandFailure::local("cannot map the sealed site");
     let index = ImageIndex::decode(proven.index(image_len), image_len, proven.id);
     let index = index.map_err(|error| broken()(std::io::Error::other(error)))?;
     let image = mapping::map_image(image, proven.id).map_err(broken())?;

@@ -13,15 +13,15 @@ use docwharf_agent::sync::waiting::{WaitingReason, WaitingVersion, staged, way_o
 use docwharf_base::model::version::VersionId;
 use docwharf_site::diff::count_pages;
 
-use super::diff::{between, counts, index, one_line, summary};
-use super::order::status_of;
-use super::{Context, Failure};
+use super::diff::{compare_stored_versions, counts, one_line, open_index, summary};
+use super::write_command::daemon_status;
+use super::{CommandContext, CommandFailure};
 
 #[derive(Debug, Args)]
-pub(super) struct Stage {}
+pub(super) struct StageCommand {}
 
-impl Stage {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl StageCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let store = VersionStore::at(&context.store()?);
         let config = context.config().ok();
         let intent = config.as_ref().map(|config| &config.intent);
@@ -31,18 +31,20 @@ impl Stage {
         let Some(waiting) = staged(&record, intent).filter(|staged| store.has(staged.version)) else {
             let json =
                 json!({ "schemaVersion": 1, "staged": null, "active": record.active, "gate": null, "diff": null });
-            return context.result(&json, &format!("nothing is staged; {active}\n"));
+            return context.print_result(&json, &format!("nothing is staged; {active}\n"));
         };
         let id = waiting.version;
-        let gate = verdict(&store, &record, intent, id)?;
+        let gate = gate_verdict(&store, &record, intent, id)?;
         let active = record.active.filter(|&active| store.has(active));
-        let diff = active.map(|active| between(&store, active, id)).transpose()?;
+        let diff = active.map(|active| compare_stored_versions(&store, active, id)).transpose()?;
         let labels: Vec<&String> =
             record.labels.iter().filter(|(_, labelled)| labelled.version == id).map(|(label, _)| label).collect();
         let receipt = store.receipts(id).pop();
         // If the daemon serves the waiting version on a listener of its own, its addresses are shown.
-        let seen =
-            status_of(store.root()).and_then(|status| status.daemon).map(|daemon| daemon.staged).unwrap_or_default();
+        let seen = daemon_status(store.root())
+            .and_then(|status| status.daemon)
+            .map(|daemon| daemon.staged)
+            .unwrap_or_default();
         let json = json!({
             "schemaVersion": 1,
             "addresses": seen,
@@ -64,14 +66,14 @@ impl Stage {
         }
         let _ = match &gate {
             None => Ok(()),
-            Some(Said { refused: None }) => writeln!(text, "gate       lets it through"),
-            Some(Said { refused: Some(why) }) => writeln!(text, "gate       refuses it: {}", one_line(why)),
+            Some(StagedVerdict { refused: None }) => writeln!(text, "gate       lets it through"),
+            Some(StagedVerdict { refused: Some(why) }) => writeln!(text, "gate       refuses it: {}", one_line(why)),
         };
         let _ = match (&diff, record.active) {
             (Some(diff), Some(active)) => write!(text, "against    {}\n{}", active.short(), summary(diff, 11)),
-            _ => writeln!(text, "pages      {}\nagainst    nothing is active", count_pages(&index(&store, id)?)),
+            _ => writeln!(text, "pages      {}\nagainst    nothing is active", count_pages(&open_index(&store, id)?)),
         };
-        context.result(&json, &text)
+        context.print_result(&json, &text)
     }
 }
 
@@ -86,28 +88,28 @@ fn waits_for(staged: &WaitingVersion) -> &'static str {
 }
 
 /// The gate's verdict on a version: the reason if it refuses the version.
-struct Said {
+struct StagedVerdict {
     refused: Option<String>,
 }
 
 /// Returns the gate's verdict, if a gate is configured. If the record does not have it, it is computed now; nothing is
 /// written.
-fn verdict(
+fn gate_verdict(
     store: &VersionStore,
     record: &StoreRecord,
     intent: Option<&SyncIntent>,
     id: VersionId,
-) -> Result<Option<Said>, Failure> {
+) -> Result<Option<StagedVerdict>, CommandFailure> {
     let Some(intent) = intent.filter(|intent| !intent.gate.is_off()) else { return Ok(None) };
     if let Some(known) = record.gate.as_ref().filter(|verdict| intent.gate.covers(verdict, id, record.active)) {
-        return Ok(Some(Said { refused: known.refused.clone() }));
+        return Ok(Some(StagedVerdict { refused: known.refused.clone() }));
     }
-    let cannot = |id: VersionId| Failure::local(format!("cannot read version {}", id.short()));
+    let cannot = |id: VersionId| CommandFailure::local(format!("cannot read version {}", id.short()));
     let version = open::read(store, id).map_err(cannot(id))?;
     // As in a sync, an active version that cannot be read is not compared with.
     let active = record.active.filter(|_| intent.gate.compares()).and_then(|id| open::read(store, id).ok());
     let threads = intent.effort.threads;
     let known = record.gate.as_ref();
     let verdict = intent.gate.judge(&version, record.active, active.as_ref(), known, threads, &|| false);
-    Ok(verdict.map(|verdict| Said { refused: verdict.refused }))
+    Ok(verdict.map(|verdict| StagedVerdict { refused: verdict.refused }))
 }

@@ -13,42 +13,42 @@ use docwharf_base::accounts::resolve_uid_name;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::{count_noun, parse_time, show_age, show_size, unix_seconds};
 
-use super::order;
-use super::table::{fit, width};
-use super::{Context, Failure, print};
+use super::text_columns::{cut_or_pad, display_width};
+use super::write_command;
+use super::{CommandContext, CommandFailure, print};
 
 #[derive(Debug, Args)]
-pub(super) struct Status {}
+pub(super) struct StatusCommand {}
 
 #[derive(Debug, Args)]
-pub(super) struct Versions {}
+pub(super) struct VersionsCommand {}
 
 #[derive(Debug, Args)]
-pub(super) struct History {
+pub(super) struct HistoryCommand {
     /// Show the last N events
     #[arg(long, short = 'n', value_name = "N", default_value_t = 50)]
     last: usize,
 }
 
-impl Status {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl StatusCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let path = context.store()?;
-        let status = if let Some(status) = order::status_of(&path) {
+        let status = if let Some(status) = write_command::daemon_status(&path) {
             status
         } else {
             // If it has mistakes, `context.store` has printed them.
             let config = context.config().ok();
             let (intent, inbox) = config.as_ref().map(|config| (&config.intent, config.inbox.as_deref())).unzip();
-            status::Status::of(&VersionStore::at(&path), intent, inbox.flatten(), None)?
+            status::StoreStatus::read(&VersionStore::at(&path), intent, inbox.flatten(), None)?
         };
-        let silent = if status.daemon.is_none() { order::why_silent(&path) } else { None };
-        let start = if silent.is_none() { Some(context.how_to_serve()) } else { None };
-        context.result(&status, &sheet(&status, silent, start.as_deref()))
+        let silent = if status.daemon.is_none() { write_command::explain_silent_daemon(&path) } else { None };
+        let start = if silent.is_none() { Some(context.start_command()) } else { None };
+        context.print_result(&status, &status_text(&status, silent, start.as_deref()))
     }
 }
 
 /// Formats the status as text, the most important lines first.
-fn sheet(status: &status::Status, silent: Option<&str>, start: Option<&str>) -> String {
+fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option<&str>) -> String {
     let mut lines: Vec<(&str, String)> = vec![("store", status.store.display().to_string())];
     let mut line = |name, text: String| lines.push((name, text));
     line(
@@ -99,10 +99,10 @@ fn sheet(status: &status::Status, silent: Option<&str>, start: Option<&str>) -> 
                 line("inbox", inbox.error.clone().unwrap_or_else(|| inbox.directory.display().to_string()));
             }
             if let Some(csp) = &daemon.csp {
-                line("policy", policy(csp));
+                line("policy", describe_policies(csp));
             }
             if let Some(codings) = &daemon.codings {
-                line("codings", forms(codings));
+                line("codings", describe_codings(codings));
             }
             if daemon.served != status.active {
                 let served = daemon.served.map_or_else(|| "nothing".to_owned(), |id| id.short());
@@ -134,7 +134,7 @@ fn sheet(status: &status::Status, silent: Option<&str>, start: Option<&str>) -> 
     for id in &status.damaged_versions {
         line("damaged", format!("{}: import its bundle again to mend it, and look at the disk", id.short()));
     }
-    looks(status, &mut line);
+    add_source_lines(status, &mut line);
     if let (None, Some(start)) = (&status.daemon, start) {
         line("next step", format!("`{start}` serves what the store has"));
     }
@@ -148,7 +148,7 @@ fn sheet(status: &status::Status, silent: Option<&str>, start: Option<&str>) -> 
 }
 
 /// Describes the content security policies in words.
-fn policy(csp: &status::Csp) -> String {
+fn describe_policies(csp: &status::CspStatus) -> String {
     if !csp.ready {
         return format!("{}: the pages of {} are being read", csp.preset, csp.version.short());
     }
@@ -163,8 +163,8 @@ fn policy(csp: &status::Csp) -> String {
 }
 
 /// Describes the precompressed codings in words.
-fn forms(codings: &status::Codings) -> String {
-    let one = |made: &status::Made| {
+fn describe_codings(codings: &status::PrecompressedStatus) -> String {
+    let one = |made: &status::PrecompressedCodingStatus| {
         format!("{} for {} ({})", made.coding, count_noun(made.files, "file"), show_size(made.bytes))
     };
     let mut all: Vec<String> = codings.made.iter().map(one).collect();
@@ -177,7 +177,7 @@ fn forms(codings: &status::Codings) -> String {
 }
 
 /// Adds the lines about the source: the last look at it, what comes next, and the job that runs.
-fn looks(status: &status::Status, line: &mut impl FnMut(&'static str, String)) {
+fn add_source_lines(status: &status::StoreStatus, line: &mut impl FnMut(&'static str, String)) {
     if let Some(source) = &status.source {
         line("source", source.clone());
     }
@@ -214,8 +214,8 @@ fn looks(status: &status::Status, line: &mut impl FnMut(&'static str, String)) {
     }
 }
 
-impl Versions {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl VersionsCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let store = VersionStore::at(&context.store()?);
         let record = store.record()?;
         let mut list = Vec::new();
@@ -249,24 +249,24 @@ impl Versions {
                 "receipts": version.receipts,
             }));
         }
-        context.result(&json!({ "schemaVersion": 1, "versions": list }), &text)
+        context.print_result(&json!({ "schemaVersion": 1, "versions": list }), &text)
     }
 }
 
-impl History {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl HistoryCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let store = VersionStore::at(&context.store()?);
         let events = store.history()?;
         let events = &events[events.len().saturating_sub(self.last)..];
         if context.global.json {
-            return context.result(&json!({ "schemaVersion": 1, "events": events }), "");
+            return context.print_result(&json!({ "schemaVersion": 1, "events": events }), "");
         }
-        print(&table(events, unix_seconds(SystemTime::now())))
+        print(&history_table(events, unix_seconds(SystemTime::now())))
     }
 }
 
 /// Formats events in columns as wide as their widest cell; `now` is in seconds since 1970.
-fn table(events: &[HistoryEvent], now: i64) -> String {
+fn history_table(events: &[HistoryEvent], now: i64) -> String {
     let rows: Vec<[String; 5]> = events
         .iter()
         .map(|event| {
@@ -276,10 +276,11 @@ fn table(events: &[HistoryEvent], now: i64) -> String {
             [line(&event.time), age, line(&event.what), version, line(&resolve_uid_name(&event.who))]
         })
         .collect();
-    let widths: [usize; 5] = std::array::from_fn(|at| rows.iter().map(|row| width(&row[at])).max().unwrap_or(0));
+    let widths: [usize; 5] =
+        std::array::from_fn(|at| rows.iter().map(|row| display_width(&row[at])).max().unwrap_or(0));
     let mut text = String::new();
     for (row, event) in rows.iter().zip(events) {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, columns)| fit(cell, columns)).collect();
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, columns)| cut_or_pad(cell, columns)).collect();
         let line = format!("{}  {}", cells.join("  "), OneLine(event.note.as_deref().unwrap_or_default()));
         let _ = writeln!(text, "{}", line.trim_end());
     }
@@ -304,7 +305,7 @@ mod tests {
             event("2026-11-23T11:58:59Z", "export started", "docwharf run", None),
             event("2026-11-23T12:00:00Z", "released", "alice", None),
         ];
-        let text = table(&events, parse_time("2026-11-23T12:00:00Z").unwrap());
+        let text = history_table(&events, parse_time("2026-11-23T12:00:00Z").unwrap());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "2026-11-23T10:00:00Z  2 h ago    held              root          release week");
         assert_eq!(lines[1], "2026-11-23T11:58:59Z  1 min ago  export started    docwharf run");
@@ -322,7 +323,7 @@ mod tests {
     /// The lines for a status with these members, without the first, which names the store.
     fn lines(more: &serde_json::Value, silent: Option<&str>, start: Option<&str>) -> Vec<String> {
         let least = json!({ "schemaVersion": 1, "store": "/s", "activeLabels": [] });
-        let sheet = sheet(&serde_json::from_value(joined(least, more)).unwrap(), silent, start);
+        let sheet = status_text(&serde_json::from_value(joined(least, more)).unwrap(), silent, start);
         let mut lines = sheet.lines().map(str::to_owned);
         assert_eq!(lines.next().as_deref(), Some("store      /s"));
         lines.collect()

@@ -13,42 +13,42 @@ use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::model::version::VersionId;
 use docwharf_site::seal::{SealOptions, verify_opened_image};
 
-use super::{Context, Failure};
+use super::{CommandContext, CommandFailure};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
     /// Verify the stored versions again, without changing anything
-    Verify(Verify),
+    Verify(StoreVerifyCommand),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Verify {
+pub(super) struct StoreVerifyCommand {
     /// Only the active version
     #[arg(long)]
     active: bool,
 }
 
 impl StoreCommand {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         match self {
             StoreCommand::Verify(verify) => verify.run(context),
         }
     }
 }
 
-impl Verify {
-    fn run(self, context: &Context) -> Result<(), Failure> {
+impl StoreVerifyCommand {
+    fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let store = VersionStore::at(&context.store()?);
-        let effort = context.effort();
+        let effort = context.seal_options();
         let active = store.record()?.active;
         let versions = store.versions()?;
         if let Some(id) = active.filter(|&id| !store.has(id)) {
-            return Err(Failure::Damage(format!("the active version {} is missing from the store", id.short())));
+            return Err(CommandFailure::Damage(format!("the active version {} is missing from the store", id.short())));
         }
         let chosen = versions.iter().filter(|version| !self.active || Some(version.id) == active);
         let (mut text, mut list, mut damaged) = (String::new(), Vec::new(), Vec::new());
         for version in chosen {
-            let proved = verify(&store, version.id, &effort);
+            let proved = verify_version(&store, version.id, &effort);
             let verdict = match &proved {
                 Ok(true) => "ok".to_owned(),
                 Ok(false) => "ok, but its index does not match: it is made again when it is served next".to_owned(),
@@ -62,12 +62,12 @@ impl Verify {
                 damaged.push(version.id);
             }
         }
-        context.result(&json!({ "schemaVersion": 1, "versions": list, "damaged": damaged }), &text)?;
+        context.print_result(&json!({ "schemaVersion": 1, "versions": list, "damaged": damaged }), &text)?;
         match damaged.first() {
             None => Ok(()),
             Some(first) => {
                 let n = count_noun(damaged.len() as u64, "version");
-                Err(Failure::Damage(format!(
+                Err(CommandFailure::Damage(format!(
                     "{n} damaged, {} first: import its bundle again to mend it",
                     first.short()
                 )))
@@ -77,7 +77,7 @@ impl Verify {
 }
 
 /// Verifies a version and returns whether its index matches as well. A lease keeps it from being pruned meanwhile.
-fn verify(store: &VersionStore, id: VersionId, effort: &SealOptions) -> Result<bool, SyncError> {
+fn verify_version(store: &VersionStore, id: VersionId, effort: &SealOptions) -> Result<bool, SyncError> {
     let path = store.version_dir(id).join(IMAGE);
     // Read by descriptor: another user of the store could put a link or a named pipe in the image's place.
     let image = store.image(id).map_err(|source| SyncError::Open { id, source })?;

@@ -5,13 +5,13 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{Context, Failure};
+use super::{CommandContext, CommandFailure};
 
 #[derive(Debug, Args)]
-pub(super) struct Version {}
+pub(super) struct VersionCommand {}
 
-impl Version {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl VersionCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let version = env!("CARGO_PKG_VERSION");
         let target = env!("DOCWHARF_TARGET");
         // Empty in development builds, and in builds without a repository.
@@ -27,6 +27,6 @@ impl Version {
         let commit = commit.unwrap_or("unknown (a build for development, or without its repository)");
         let features = if features.is_empty() { "the default ones".to_owned() } else { features.join(", ") };
         let text = format!("docwharf {version}\ncommit   {commit}\ntarget   {target}\nfeatures {features}\n");
-        context.result(&json, &text)
+        context.print_result(&json, &text)
     }
 }

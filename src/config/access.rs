@@ -12,11 +12,11 @@ use docwharf_serve::access_log_line::{AccessLogFormat, LoggedAddress};
 use docwharf_serve::cidr::IpRanges;
 
 use super::checked::Config;
-use super::checker::Checker;
+use super::checker::ValueChecker;
 
 /// Header fields that cannot name the user who has signed in: clients send them by themselves, or they describe the
 /// request or the connection. `Authorization` is one of them: any client can send it, so it is no statement of a proxy.
-const NO_NAMES: &[&str] = &[
+const NON_USER_FIELDS: &[&str] = &[
     "authorization",
     "connection",
     "cookie",
@@ -44,20 +44,22 @@ const NO_NAMES: &[&str] = &[
     "x-requested-with",
 ];
 /// Prefixes of other header fields that cannot name the user.
-const NO_NAMES_LIKE: &[&str] = &["accept", "cache-control", "content-", "if-", "proxy-", "sec-", "set-cookie"];
-/// The prefix of header fields of which only those in `FORWARDED_NAMES` can name the user.
-const FORWARDED: &str = "x-forwarded-";
-const FORWARDED_NAMES: &[&str] = &["user", "email", "preferred-username", "login", "name", "groups"];
+const NON_USER_FIELD_PREFIXES: &[&str] =
+    &["accept", "cache-control", "content-", "if-", "proxy-", "sec-", "set-cookie"];
+/// The prefix of header fields of which only those in `FORWARDED_USER_SUFFIXES` can name the user.
+const FORWARDED_PREFIX: &str = "x-forwarded-";
+const FORWARDED_USER_SUFFIXES: &[&str] = &["user", "email", "preferred-username", "login", "name", "groups"];
 
 /// Returns whether a proxy may use this header field to name the user who has signed in.
-fn names_somebody(name: &HeaderName) -> bool {
+fn can_name_user(name: &HeaderName) -> bool {
     let name = name.as_str();
-    let is_known = NO_NAMES.contains(&name) || NO_NAMES_LIKE.iter().any(|family| name.starts_with(family));
-    !is_known && name.strip_prefix(FORWARDED).is_none_or(|rest| FORWARDED_NAMES.contains(&rest))
+    let is_known =
+        NON_USER_FIELDS.contains(&name) || NON_USER_FIELD_PREFIXES.iter().any(|family| name.starts_with(family));
+    !is_known && name.strip_prefix(FORWARDED_PREFIX).is_none_or(|rest| FORWARDED_USER_SUFFIXES.contains(&rest))
 }
 
 /// Checks the trusted proxies and access control.
-pub(super) fn check_access(checker: &mut Checker<'_>) -> AccessControl {
+pub(super) fn check_access(checker: &mut ValueChecker<'_>) -> AccessControl {
     let proxies = networks(checker, "server.trustedProxies").unwrap_or_default();
     let allow = networks(checker, "access.allow");
     if allow.as_ref().is_some_and(IpRanges::is_empty) {
@@ -65,7 +67,7 @@ pub(super) fn check_access(checker: &mut Checker<'_>) -> AccessControl {
         checker.value::<()>("access.allow", |_| Err(what.to_owned()));
     }
     let header = checker.parsed("access.header", |text| {
-        let name = text.parse::<HeaderName>().ok().filter(names_somebody);
+        let name = text.parse::<HeaderName>().ok().filter(can_name_user);
         name.ok_or_else(|| {
             format!("{text:?} is no field in which a proxy names who has signed in: write it like X-Forwarded-User")
         })
@@ -77,7 +79,7 @@ pub(super) fn check_access(checker: &mut Checker<'_>) -> AccessControl {
     AccessControl { access: AccessPolicy { allow, user_header: header }, proxies }
 }
 
-fn networks(checker: &mut Checker<'_>, key: &str) -> Option<IpRanges> {
+fn networks(checker: &mut ValueChecker<'_>, key: &str) -> Option<IpRanges> {
     let texts: Vec<String> = checker.texts(key)?.into_iter().filter(|text| !text.is_empty()).collect();
     match IpRanges::parse(&texts) {
         Ok(networks) => Some(networks),
@@ -89,7 +91,10 @@ fn networks(checker: &mut Checker<'_>, key: &str) -> Option<IpRanges> {
 }
 
 /// Checks the settings of the access log; `None` if it is off.
-pub(super) fn check_log(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Option<AccessLogSettings> {
+pub(super) fn check_log(
+    checker: &mut ValueChecker<'_>,
+    base_of: &dyn Fn(&str) -> PathBuf,
+) -> Option<AccessLogSettings> {
     let format = checker.parsed("access.log", |text| match text {
         "off" => Ok(None),
         "json" => Ok(Some(AccessLogFormat::Json)),
@@ -113,7 +118,7 @@ pub(super) fn check_log(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> Pat
 
 /// Returns a warning if a site without access control is served on one of these addresses and that address is not a
 /// loopback one: documentation may be meant for some readers only.
-pub fn exposed(access: &AccessPolicy, addresses: impl IntoIterator<Item = SocketAddr>) -> Option<String> {
+pub fn exposure_warning(access: &AccessPolicy, addresses: impl IntoIterator<Item = SocketAddr>) -> Option<String> {
     if !access.is_open() {
         return None;
     }
@@ -124,6 +129,6 @@ pub fn exposed(access: &AccessPolicy, addresses: impl IntoIterator<Item = Socket
 }
 
 /// Returns the addresses on which a configuration serves the site.
-pub fn addresses(config: &Config) -> impl Iterator<Item = SocketAddr> {
+pub fn site_addresses(config: &Config) -> impl Iterator<Item = SocketAddr> {
     config.listen.iter().chain(config.tls.iter().flat_map(|tls| &tls.listen)).copied()
 }

@@ -25,21 +25,21 @@ use docwharf_site::rules::RuleSet;
 use docwharf_site::seal::SealOptions;
 
 use super::access::{check_access, check_log};
-use super::checker::Checker;
-use super::credentials::{Credential, Credentials};
+use super::checker::ValueChecker;
 use super::gate::{check_activation, check_gate};
 use super::protection;
 use super::publish::check_publish;
-use super::raw::{Raw, Value};
 use super::rules::{check_rules, redirects_file};
-use super::space;
+use super::store_space;
+use super::systemd_credentials::{SystemdCredential, SystemdCredentials};
+use super::systemd_unit::ServiceUnit;
 use super::tls::{TlsSettings, check_hsts, check_tls};
-use super::unit::ServiceUnit;
-use super::values::{
+use super::value_parsers::{
     parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_listen_list, parse_project,
     parse_slashes,
 };
-use super::{Place, Problem};
+use super::written::{ConfigValue, WrittenConfig};
+use super::{ConfigPlace, ConfigProblem};
 
 /// The default path of the configuration.
 pub const DEFAULT_FILE: &str = "/etc/docwharf/config.toml";
@@ -50,9 +50,9 @@ const DEFAULT_STORE: &str = "/var/lib/docwharf";
 /// The default address of the site; no other listener has a default.
 pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 /// The default interval between checks of the source.
-const INTERVAL: Duration = Duration::from_mins(15);
+const DEFAULT_INTERVAL: Duration = Duration::from_mins(15);
 /// The default interval between checks of the source if each check starts an export job.
-const JOB_INTERVAL: Duration = Duration::from_hours(24);
+const DEFAULT_JOB_INTERVAL: Duration = Duration::from_hours(24);
 
 /// The checked configuration, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,7 +92,7 @@ pub struct Config {
     /// The settings of publishing as files for another server.
     pub publish: Option<publish::PublishSettings>,
     /// Warnings about values that are allowed but probably not intended.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ConfigProblem>,
 }
 
 impl Config {
@@ -109,17 +109,17 @@ impl Config {
 }
 
 /// Returns the message about a configuration with nothing to serve. `run`, `config check` and `doctor` use it.
-pub fn nothing_to_serve(store: &Path) -> String {
+pub fn nothing_to_serve_message(store: &Path) -> String {
     format!("there is nothing to serve: no source is set, and the store {} is empty", store.display())
 }
 
-/// The advice that follows [`nothing_to_serve`].
-pub const SET_A_SOURCE: &str =
+/// The advice that follows [`nothing_to_serve_message`].
+pub const SET_SOURCE_HINT: &str =
     "set [api] (baseUrl, domain and a key), staticExport.bundleUrl or sync.inbox, or import a bundle";
 
 /// The sources of the configuration: a file and the environment.
 #[derive(Debug, Clone, Default)]
-pub struct Sources {
+pub struct ConfigSources {
     /// `--config`
     pub flag: Option<PathBuf>,
     /// Whether the environment is ignored.
@@ -131,7 +131,7 @@ pub struct Sources {
     pub uses_unit: bool,
 }
 
-impl Sources {
+impl ConfigSources {
     /// Returns the path of the file, and whether it was named explicitly.
     pub fn file(&self) -> (PathBuf, bool) {
         let named = self.flag.clone().or_else(|| std::env::var_os("DOCWHARF_CONFIG").map(PathBuf::from));
@@ -148,7 +148,7 @@ impl Sources {
     }
 
     /// Reads file and environment, and checks them.
-    pub fn load(&self) -> Result<Config, Vec<Problem>> {
+    pub fn load(&self) -> Result<Config, Vec<ConfigProblem>> {
         self.read().and_then(|raw| self.check(raw))
     }
 
@@ -159,21 +159,25 @@ impl Sources {
         if raw.get("store.path").is_none() && std::env::var_os("STATE_DIRECTORY").is_none() {
             return None;
         }
-        self.alone(&raw, store_path)
+        self.check_part(&raw, store_path)
     }
 
     /// Returns the settings of publishing for this store, even if other parts of the configuration have mistakes.
     pub fn publish(&self, store: &Path) -> Option<publish::PublishSettings> {
         let raw = self.read().ok()?;
-        self.alone(&raw, |checker, base_of| check_publish(checker, base_of, store, &mut Vec::new())).flatten()
+        self.check_part(&raw, |checker, base_of| check_publish(checker, base_of, store, &mut Vec::new())).flatten()
     }
 
     /// Checks one part of the configuration; `None` if that part has mistakes.
-    fn alone<T>(&self, raw: &Raw, part: impl FnOnce(&mut Checker<'_>, &dyn Fn(&str) -> PathBuf) -> T) -> Option<T> {
-        let mut checker = Checker { raw, problems: Vec::new() };
+    fn check_part<T>(
+        &self,
+        raw: &WrittenConfig,
+        part: impl FnOnce(&mut ValueChecker<'_>, &dyn Fn(&str) -> PathBuf) -> T,
+    ) -> Option<T> {
+        let mut checker = ValueChecker { raw, problems: Vec::new() };
         let beside = self.file().0.parent().unwrap_or(Path::new("/")).to_owned();
         let base_of = |key: &str| match raw.get(key).map(|written| &written.place) {
-            Some(Place::File(..)) => beside.clone(),
+            Some(ConfigPlace::File(..)) => beside.clone(),
             _ => std::env::current_dir().unwrap_or_default(),
         };
         let found = part(&mut checker, &base_of);
@@ -182,34 +186,34 @@ impl Sources {
 
     /// Reads the configuration again while an earlier one is in force. If there was a file and it is missing or empty
     /// now, that is a mistake and not a configuration.
-    pub fn load_again(&self) -> Result<Config, Vec<Problem>> {
+    pub fn reload(&self) -> Result<Config, Vec<ConfigProblem>> {
         let (path, _) = self.file();
         let is_empty = std::fs::metadata(&path).map_or(self.had_file, |metadata| metadata.len() == 0);
         if self.had_file && is_empty {
             let what = format!("{} is empty or gone", path.display());
-            return Err(vec![Problem { place: Place::Missing, what }]);
+            return Err(vec![ConfigProblem { place: ConfigPlace::Missing, what }]);
         }
         self.load()
     }
 
-    /// Records whether there is a file with content, for [`Sources::load_again`].
+    /// Records whether there is a file with content, for [`ConfigSources::reload`].
     #[must_use]
-    pub fn settled(self) -> Sources {
+    pub fn with_file_state(self) -> ConfigSources {
         let had_file = std::fs::metadata(self.file().0).is_ok_and(|metadata| metadata.len() > 0);
-        Sources { had_file, ..self }
+        ConfigSources { had_file, ..self }
     }
 
     /// Reads file and environment as written.
-    pub fn read(&self) -> Result<Raw, Vec<Problem>> {
+    pub fn read(&self) -> Result<WrittenConfig, Vec<ConfigProblem>> {
         let (path, named) = self.file();
         let shown = self.flag.clone().unwrap_or_else(|| path.clone());
-        let mut raw = Raw::default();
+        let mut raw = WrittenConfig::default();
         match regular_file::read_text(&path, MAX_FILE_BYTES) {
             Ok(text) => raw.read_toml(&text, &shown),
             Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
                 let what = format!("cannot read {}: {error}", shown.display());
-                return Err(vec![Problem { place: Place::Missing, what }]);
+                return Err(vec![ConfigProblem { place: ConfigPlace::Missing, what }]);
             }
         }
         let unit = self.unit();
@@ -218,12 +222,12 @@ impl Sources {
             variables.retain(|(name, _)| std::env::var_os(name).is_none());
             raw.read_env(variables.into_iter().chain(std::env::vars_os()));
         }
-        raw.credentials = Credentials::new(unit);
+        raw.credentials = SystemdCredentials::new(unit);
         Ok(raw)
     }
 
     /// Checks a configuration that was read.
-    pub fn check(&self, raw: Raw) -> Result<Config, Vec<Problem>> {
+    pub fn check(&self, raw: WrittenConfig) -> Result<Config, Vec<ConfigProblem>> {
         let mut config = check(raw, self.file().0.parent().unwrap_or(Path::new("/")))?;
         // The variables of HTTP proxies are part of the environment.
         config.intent.network.ignore_proxies = self.bare;
@@ -233,11 +237,11 @@ impl Sources {
 
 /// Checks a configuration. Relative paths in the file refer to `beside`, its folder; those in the environment to the
 /// working directory.
-fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
+fn check(mut raw: WrittenConfig, beside: &Path) -> Result<Config, Vec<ConfigProblem>> {
     let problems = std::mem::take(&mut raw.problems);
-    let mut checker = Checker { raw: &raw, problems };
+    let mut checker = ValueChecker { raw: &raw, problems };
     let base_of = |key: &str| match raw.get(key).map(|written| &written.place) {
-        Some(Place::File(..)) => beside.to_owned(),
+        Some(ConfigPlace::File(..)) => beside.to_owned(),
         _ => std::env::current_dir().unwrap_or_default(),
     };
     let mut warnings = raw.warnings.clone();
@@ -251,12 +255,12 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let schedule = checker.parsed("sync.schedule", Schedule::parse);
     if let (Some(_), Some(written)) = (&schedule, raw.get("sync.interval")) {
         let what = "sync.interval: sync.schedule replaces it; remove one of them".to_owned();
-        warnings.push(Problem { place: written.place.clone(), what });
+        warnings.push(ConfigProblem { place: written.place.clone(), what });
     }
     let threads = checker.number("sync.threads", 1, 256).map(|n| n as usize);
     let store = store_path(&mut checker, &base_of);
     let inbox = checker.parsed("sync.inbox", |text| outside_store(base_of("sync.inbox").join(text), &store));
-    let scrub = space::scrub(&mut checker);
+    let scrub = store_space::check_scrub(&mut checker);
     let tls = check_tls(&mut checker, &base_of);
     let log = check_log(&mut checker, &base_of);
     // The site may be served over TLS only.
@@ -266,7 +270,7 @@ fn check(mut raw: Raw, beside: &Path) -> Result<Config, Vec<Problem>> {
     let staged = check_listen(&mut checker, "activate.listen", &[], false);
     let publish = check_publish(&mut checker, &base_of, &store, &mut warnings);
     if !checker.problems.is_empty() {
-        Problem::sort(&mut checker.problems);
+        ConfigProblem::sort(&mut checker.problems);
         return Err(checker.problems);
     }
     Ok(Config {
@@ -297,7 +301,7 @@ pub(super) fn outside_store(place: PathBuf, store: &Path) -> Result<PathBuf, Str
     if place.starts_with(store) { Err("it is the store or lies in it".to_owned()) } else { Ok(place) }
 }
 
-fn store_path(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> PathBuf {
+fn store_path(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> PathBuf {
     match checker.text("store.path") {
         Some(path) => base_of("store.path").join(path),
         None => std::env::var_os("STATE_DIRECTORY")
@@ -308,9 +312,9 @@ fn store_path(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> P
 }
 
 fn check_intent(
-    checker: &mut Checker<'_>,
+    checker: &mut ValueChecker<'_>,
     base_of: &dyn Fn(&str) -> PathBuf,
-    warnings: &mut Vec<Problem>,
+    warnings: &mut Vec<ConfigProblem>,
     addresses: Addresses,
 ) -> SyncIntent {
     let enabled = checker.flag("staticExport.enabled");
@@ -334,7 +338,7 @@ fn check_intent(
         (None, Some(api)) if !each_look => default_probes(&api.domain),
         _ => Vec::new(),
     };
-    let by_default = if each_look && api.is_some() { JOB_INTERVAL } else { INTERVAL };
+    let by_default = if each_look && api.is_some() { DEFAULT_JOB_INTERVAL } else { DEFAULT_INTERVAL };
     SyncIntent {
         enabled: enabled.unwrap_or(true),
         bundle,
@@ -349,13 +353,13 @@ fn check_intent(
         job_timeout: checker.duration("sync.jobTimeout", Duration::from_secs(1)).unwrap_or(Duration::from_mins(30)),
         network,
         effort: SealOptions::new(check_limits(checker)),
-        allowance: space::check(checker),
+        allowance: store_space::check_space(checker),
         gate: check_gate(checker, addresses),
         activation: check_activation(checker),
     }
 }
 
-fn check_limits(checker: &mut Checker<'_>) -> BundleLimits {
+fn check_limits(checker: &mut ValueChecker<'_>) -> BundleLimits {
     let limits = BundleLimits::default();
     BundleLimits {
         entries: checker.number("limits.entries", 1, 10_000_000).unwrap_or(limits.entries),
@@ -365,15 +369,15 @@ fn check_limits(checker: &mut Checker<'_>) -> BundleLimits {
     }
 }
 
-fn check_network(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> NetworkSettings {
-    const LEAST: Duration = Duration::from_millis(10);
+fn check_network(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> NetworkSettings {
+    const MIN_TIMEOUT: Duration = Duration::from_millis(10);
     let network = NetworkSettings::default();
     NetworkSettings {
-        connect_timeout: checker.duration("network.connectTimeout", LEAST).unwrap_or(network.connect_timeout),
-        call_timeout: checker.duration("network.callTimeout", LEAST).unwrap_or(network.call_timeout),
-        idle_timeout: checker.duration("network.idleTimeout", LEAST).unwrap_or(network.idle_timeout),
-        first_poll_pause: checker.duration("network.pollFirst", LEAST).unwrap_or(network.first_poll_pause),
-        max_poll_pause: checker.duration("network.pollMost", LEAST).unwrap_or(network.max_poll_pause),
+        connect_timeout: checker.duration("network.connectTimeout", MIN_TIMEOUT).unwrap_or(network.connect_timeout),
+        call_timeout: checker.duration("network.callTimeout", MIN_TIMEOUT).unwrap_or(network.call_timeout),
+        idle_timeout: checker.duration("network.idleTimeout", MIN_TIMEOUT).unwrap_or(network.idle_timeout),
+        first_poll_pause: checker.duration("network.pollFirst", MIN_TIMEOUT).unwrap_or(network.first_poll_pause),
+        max_poll_pause: checker.duration("network.pollMost", MIN_TIMEOUT).unwrap_or(network.max_poll_pause),
         max_redirects: checker.number("network.redirects", 0, 100).map_or(network.max_redirects, |n| n as usize),
         ignore_proxies: network.ignore_proxies,
         ca_file: checker.text("api.caFile").map(|path| base_of("api.caFile").join(path)),
@@ -381,9 +385,9 @@ fn check_network(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -
 }
 
 fn check_api(
-    checker: &mut Checker<'_>,
+    checker: &mut ValueChecker<'_>,
     base_of: &dyn Fn(&str) -> PathBuf,
-    warnings: &mut Vec<Problem>,
+    warnings: &mut Vec<ConfigProblem>,
 ) -> Option<ApiSource> {
     let before = checker.problems.len();
     let base = checker.parsed("api.baseUrl", parse_base_url);
@@ -398,7 +402,7 @@ fn check_api(
     for (key, missing) in [("api.baseUrl", base.is_none()), ("api.domain", domain.is_none())] {
         if missing && raw.get(key).is_none() {
             let what = format!("{key} is missing: [api] needs baseUrl and domain");
-            checker.problems.push(Problem { place: place.clone(), what });
+            checker.problems.push(ConfigProblem { place: place.clone(), what });
         }
     }
     if checker.problems.len() > before {
@@ -406,7 +410,8 @@ fn check_api(
     }
     let (base, domain) = (base?, domain?);
     let place = raw.get("api.baseUrl").map_or(place, |written| written.place.clone());
-    let mut warn = |what: &str| warnings.push(Problem { place: place.clone(), what: format!("api.baseUrl: {what}") });
+    let mut warn =
+        |what: &str| warnings.push(ConfigProblem { place: place.clone(), what: format!("api.baseUrl: {what}") });
     if !base.expose().path().trim_end_matches('/').ends_with("/v1") {
         warn("it does not end in /v1, as the API's addresses do");
     }
@@ -418,7 +423,7 @@ fn check_api(
 
 /// Returns the place of the API key: the first that is set of `keyFile`, `$DOCWHARF_API_KEY` and the credential
 /// `api-key`.
-fn key_place(file: Option<PathBuf>, credentials: &Credentials) -> KeyPlace {
+fn key_place(file: Option<PathBuf>, credentials: &SystemdCredentials) -> KeyPlace {
     if let Some(path) = file {
         return KeyPlace::File(path);
     }
@@ -427,13 +432,13 @@ fn key_place(file: Option<PathBuf>, credentials: &Credentials) -> KeyPlace {
         return KeyPlace::Given(Secret::new(key));
     }
     match credentials.find("api-key") {
-        Some(Credential { path, unit: Some(unit) }) => KeyPlace::UnitCredential { path, unit },
-        Some(Credential { path, unit: None }) => KeyPlace::Credential(path),
+        Some(SystemdCredential { path, unit: Some(unit) }) => KeyPlace::UnitCredential { path, unit },
+        Some(SystemdCredential { path, unit: None }) => KeyPlace::Credential(path),
         None => KeyPlace::Nowhere,
     }
 }
 
-fn check_probes(checker: &mut Checker<'_>, api: Option<&ApiSource>) -> Option<Vec<SafeUrl>> {
+fn check_probes(checker: &mut ValueChecker<'_>, api: Option<&ApiSource>) -> Option<Vec<SafeUrl>> {
     let texts = checker.texts("sync.probe")?;
     let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
     let parsed = texts.iter().map(|text| SafeUrl::parse(text)).collect::<Result<Vec<_>, _>>();
@@ -457,7 +462,7 @@ fn default_probes(domain: &str) -> Vec<SafeUrl> {
     ["sitemap.xml", "llms.txt"].into_iter().filter_map(of).collect()
 }
 
-fn check_listen(checker: &mut Checker<'_>, key: &str, default: &[&str], may_be_none: bool) -> Vec<SocketAddr> {
+fn check_listen(checker: &mut ValueChecker<'_>, key: &str, default: &[&str], may_be_none: bool) -> Vec<SocketAddr> {
     let Some(texts) = checker.texts(key) else {
         return default.iter().filter_map(|text| parse_listen(text).ok()).collect();
     };
@@ -475,7 +480,7 @@ fn check_listen(checker: &mut Checker<'_>, key: &str, default: &[&str], may_be_n
 }
 
 /// Checks `admin.hosts`: host names without a port.
-fn check_hosts(checker: &mut Checker<'_>) -> Vec<String> {
+fn check_hosts(checker: &mut ValueChecker<'_>) -> Vec<String> {
     let names = checker.texts("admin.hosts").unwrap_or_default();
     let parsed: Result<Vec<String>, String> = names.iter().map(|name| parse_domain(name)).collect();
     parsed.unwrap_or_else(|why| {
@@ -484,14 +489,14 @@ fn check_hosts(checker: &mut Checker<'_>) -> Vec<String> {
     })
 }
 
-fn check_settings(checker: &mut Checker<'_>) -> SiteSettings {
+fn check_settings(checker: &mut ValueChecker<'_>) -> SiteSettings {
     let defaults = SiteSettings::default();
     let base_path = checker.value("server.basePath", |value| match value {
-        Value::Text(text) => parse_base_path(text),
+        ConfigValue::Text(text) => parse_base_path(text),
         _ => Err("a text in quotes is needed".to_owned()),
     });
     let slashes = checker.value("server.slashes", |value| match value {
-        Value::Text(text) => parse_slashes(text),
+        ConfigValue::Text(text) => parse_slashes(text),
         _ => Err("\"auto\", \"serve\" or \"redirect\" is needed".to_owned()),
     });
     SiteSettings {
@@ -500,14 +505,14 @@ fn check_settings(checker: &mut Checker<'_>) -> SiteSettings {
         identity_cache: checker.size("server.identityCache").unwrap_or(defaults.identity_cache),
         held_bytes: checker.size("server.heldBytes").unwrap_or(defaults.held_bytes),
         asset_grace: checker.duration("server.assetGrace", Duration::ZERO).unwrap_or(defaults.asset_grace),
-        protection: protection::check(checker),
+        protection: protection::check_protection(checker),
         access_control: check_access(checker),
         hsts: check_hsts(checker),
     }
 }
 
 /// Checks `server.codings`: all codings if the key is not set, none for an empty list.
-fn check_codings(checker: &mut Checker<'_>) -> Vec<ContentCoding> {
+fn check_codings(checker: &mut ValueChecker<'_>) -> Vec<ContentCoding> {
     let Some(names) = checker.texts("server.codings") else { return ContentCoding::ALL.to_vec() };
     let mut codings = Vec::new();
     for name in names.iter().filter(|name| !name.is_empty()) {
@@ -531,7 +536,7 @@ mod tests {
     use docwharf_agent::sync::BundleLocation;
 
     fn checked(text: &str) -> Result<Config, Vec<String>> {
-        let mut raw = Raw::default();
+        let mut raw = WrittenConfig::default();
         raw.read_toml(text, Path::new("/etc/c.toml"));
         check(raw, Path::new("/etc")).map_err(|problems| problems.iter().map(ToString::to_string).collect())
     }
@@ -543,7 +548,7 @@ mod tests {
         assert_eq!(config.store, Path::new("/etc/store"));
         assert!(config.intent.enabled);
         assert_eq!(config.listen, [DEFAULT_LISTEN.parse().unwrap()]);
-        assert_eq!(config.intent.interval, INTERVAL);
+        assert_eq!(config.intent.interval, DEFAULT_INTERVAL);
     }
 
     #[test]
@@ -566,10 +571,10 @@ mod tests {
     fn without_probes_each_interval_exports_and_with_them_it_only_looks() {
         let of = |more: &str| checked(&format!("{API}{more}")).unwrap().intent;
         let probing = of("");
-        assert_eq!((probing.each_look, probing.interval, probing.probes.len()), (false, INTERVAL, 2));
+        assert_eq!((probing.each_look, probing.interval, probing.probes.len()), (false, DEFAULT_INTERVAL, 2));
         assert_eq!(probing.probes[0].without_secrets(), "https://docs.example.com/sitemap.xml");
         let none = of("[sync]\nprobe = []\n");
-        assert_eq!((none.each_look, none.interval, none.probes.len()), (true, JOB_INTERVAL, 0));
+        assert_eq!((none.each_look, none.interval, none.probes.len()), (true, DEFAULT_JOB_INTERVAL, 0));
         let interval = of("[sync]\ninterval = \"1h\"\n");
         assert_eq!((interval.each_look, interval.interval), (true, Duration::from_hours(1)));
         let both = of("[sync]\ninterval = \"1h\"\nprobe = \"https://x.example/a\"\n");

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use docwharf_base::model::units::{parse_duration, parse_size, show_duration};
 
-use super::Problem;
-use super::raw::{Raw, Value, Written};
+use super::ConfigProblem;
+use super::written::{ConfigValue, WrittenConfig, WrittenValue};
 
 /// Reads values as the types that are needed, and collects mistakes.
-pub(super) struct Checker<'a> {
-    pub(super) raw: &'a Raw,
-    pub(super) problems: Vec<Problem>,
+pub(super) struct ValueChecker<'a> {
+    pub(super) raw: &'a WrittenConfig,
+    pub(super) problems: Vec<ConfigProblem>,
 }
 
-impl Checker<'_> {
-    pub(super) fn problem(&mut self, written: &Written, what: String) {
-        self.problems.push(Problem { place: written.place.clone(), what });
+impl ValueChecker<'_> {
+    pub(super) fn problem(&mut self, written: &WrittenValue, what: String) {
+        self.problems.push(ConfigProblem { place: written.place.clone(), what });
     }
 
     /// Reads a value with `parse`. Text from the environment is parsed like text from a file.
-    pub(super) fn value<T>(&mut self, key: &str, parse: impl FnOnce(&Value) -> Result<T, String>) -> Option<T> {
+    pub(super) fn value<T>(&mut self, key: &str, parse: impl FnOnce(&ConfigValue) -> Result<T, String>) -> Option<T> {
         let written = self.raw.get(key)?;
         match parse(&written.value) {
             Ok(value) => Some(value),
@@ -33,17 +33,17 @@ impl Checker<'_> {
 
     pub(super) fn text(&mut self, key: &str) -> Option<String> {
         self.value(key, |value| match value {
-            Value::Text(text) if text.is_empty() => Err("it is empty".to_owned()),
-            Value::Text(text) => Ok(text.clone()),
+            ConfigValue::Text(text) if text.is_empty() => Err("it is empty".to_owned()),
+            ConfigValue::Text(text) => Ok(text.clone()),
             _ => Err("a text in quotes is needed".to_owned()),
         })
     }
 
     pub(super) fn flag(&mut self, key: &str) -> Option<bool> {
         self.value(key, |value| match value {
-            Value::Flag(flag) => Ok(*flag),
-            Value::Text(text) if text == "true" => Ok(true),
-            Value::Text(text) if text == "false" => Ok(false),
+            ConfigValue::Flag(flag) => Ok(*flag),
+            ConfigValue::Text(text) if text == "true" => Ok(true),
+            ConfigValue::Text(text) if text == "false" => Ok(false),
             _ => Err("true or false is needed".to_owned()),
         })
     }
@@ -51,8 +51,8 @@ impl Checker<'_> {
     pub(super) fn number(&mut self, key: &str, least: u64, most: u64) -> Option<u64> {
         self.value(key, |value| {
             let number = match value {
-                Value::Number(number) => u64::try_from(*number).ok(),
-                Value::Text(text) => text.parse().ok(),
+                ConfigValue::Number(number) => u64::try_from(*number).ok(),
+                ConfigValue::Text(text) => text.parse().ok(),
                 _ => None,
             };
             number
@@ -64,7 +64,7 @@ impl Checker<'_> {
     /// Reads a duration of at least `least`.
     pub(super) fn duration(&mut self, key: &str, least: Duration) -> Option<Duration> {
         self.value(key, |value| match value {
-            Value::Text(text) => parse_duration(text).and_then(|duration| {
+            ConfigValue::Text(text) => parse_duration(text).and_then(|duration| {
                 let enough = duration >= least;
                 if enough { Ok(duration) } else { Err(format!("at least {} is needed", show_duration(least))) }
             }),
@@ -75,24 +75,24 @@ impl Checker<'_> {
     /// Reads a text with `parse`.
     pub(super) fn parsed<T>(&mut self, key: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         self.value(key, |value| match value {
-            Value::Text(text) if text.is_empty() => Err("it is empty".to_owned()),
-            Value::Text(text) => parse(text),
+            ConfigValue::Text(text) if text.is_empty() => Err("it is empty".to_owned()),
+            ConfigValue::Text(text) => parse(text),
             _ => Err("a text in quotes is needed".to_owned()),
         })
     }
 
     pub(super) fn size(&mut self, key: &str) -> Option<u64> {
         self.value(key, |value| match value {
-            Value::Text(text) => parse_size(text),
-            Value::Number(number) => u64::try_from(*number).map_err(|_| "a size is not negative".to_owned()),
+            ConfigValue::Text(text) => parse_size(text),
+            ConfigValue::Number(number) => u64::try_from(*number).map_err(|_| "a size is not negative".to_owned()),
             _ => Err("a size such as \"64MiB\" is needed".to_owned()),
         })
     }
 
     pub(super) fn texts(&mut self, key: &str) -> Option<Vec<String>> {
         self.value(key, |value| match value {
-            Value::Text(text) => Ok(text.split(',').map(|item| item.trim().to_owned()).collect()),
-            Value::Texts(texts) => Ok(texts.clone()),
+            ConfigValue::Text(text) => Ok(text.split(',').map(|item| item.trim().to_owned()).collect()),
+            ConfigValue::Texts(texts) => Ok(texts.clone()),
             _ => Err("a text or a list of texts is needed".to_owned()),
         })
     }

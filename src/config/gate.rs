@@ -4,24 +4,24 @@ use docwharf_agent::sync::ActivationMode;
 use docwharf_agent::sync::gate::GateRules;
 use docwharf_site::lookup::Addresses;
 
-use super::checker::Checker;
+use super::checker::ValueChecker;
 
 /// The upper bound of numbers of pages and links; no site has more.
-const MOST: u64 = 1_000_000_000;
+const MAX_COUNT: u64 = 1_000_000_000;
 
 /// Checks the rules of the gate. A rule that is not set demands nothing.
-pub(super) fn check_gate(checker: &mut Checker<'_>, addresses: Addresses) -> GateRules {
+pub(super) fn check_gate(checker: &mut ValueChecker<'_>, addresses: Addresses) -> GateRules {
     GateRules {
         require: check_require(checker),
-        min_pages: checker.number("gate.minPages", 0, MOST),
+        min_pages: checker.number("gate.minPages", 0, MAX_COUNT),
         max_shrink: checker.parsed("gate.maxShrink", parse_percent),
-        max_broken_links: checker.number("gate.maxBrokenLinks", 0, MOST),
+        max_broken_links: checker.number("gate.maxBrokenLinks", 0, MAX_COUNT),
         addresses,
     }
 }
 
 /// Checks whether versions become active automatically or by a person (`activate.mode`).
-pub(super) fn check_activation(checker: &mut Checker<'_>) -> ActivationMode {
+pub(super) fn check_activation(checker: &mut ValueChecker<'_>) -> ActivationMode {
     let mode = checker.parsed("activate.mode", |text| match text {
         "auto" => Ok(ActivationMode::Auto),
         "manual" => Ok(ActivationMode::Manual),
@@ -30,7 +30,7 @@ pub(super) fn check_activation(checker: &mut Checker<'_>) -> ActivationMode {
     mode.unwrap_or_default()
 }
 
-fn check_require(checker: &mut Checker<'_>) -> Vec<String> {
+fn check_require(checker: &mut ValueChecker<'_>) -> Vec<String> {
     let texts = checker.texts("gate.require").unwrap_or_default();
     let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
     match texts.iter().map(|text| check_address(text)).collect::<Result<Vec<()>, String>>() {

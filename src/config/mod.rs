@@ -3,35 +3,35 @@
 pub mod access;
 pub mod checked;
 mod checker;
-pub mod credentials;
 mod gate;
-pub mod lists;
 pub mod origin;
 pub mod protection;
 mod publish;
-pub mod raw;
 mod rules;
 pub mod show;
-mod space;
+mod store_space;
+pub mod systemd_credentials;
+pub mod systemd_unit;
+pub mod table_lists;
 pub mod tls;
-pub mod unit;
-pub mod values;
+pub mod value_parsers;
+pub mod written;
 
 use std::fmt;
 use std::path::PathBuf;
 
 /// A mistake in the configuration, displayed on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The place of the mistake: a file with line and column, or the name of a variable.
-    pub place: Place,
+    pub place: ConfigPlace,
     /// The description, which names the key.
     pub what: String,
 }
 
 /// The place at which a value was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ConfigPlace {
     /// In a file, at this line and column, counted from 1.
     File(PathBuf, usize, usize),
     /// In the environment, in this variable.
@@ -40,25 +40,25 @@ pub enum Place {
     Missing,
 }
 
-impl Problem {
+impl ConfigProblem {
     /// Sorts mistakes: those in the file by line, then those in the environment, then missing values.
-    pub fn sort(problems: &mut [Problem]) {
+    pub fn sort(problems: &mut [ConfigProblem]) {
         problems.sort_by_key(|problem| match problem.place {
-            Place::File(_, line, column) => (0, line, column),
-            Place::Env(_) => (1, 0, 0),
-            Place::Missing => (2, 0, 0),
+            ConfigPlace::File(_, line, column) => (0, line, column),
+            ConfigPlace::Env(_) => (1, 0, 0),
+            ConfigPlace::Missing => (2, 0, 0),
         });
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::File(path, line, column) => {
+            ConfigPlace::File(path, line, column) => {
                 write!(f, "{}:{line}:{column}: {}", path.display(), self.what)
             }
-            Place::Env(name) => write!(f, "${name}: {}", self.what),
-            Place::Missing => write!(f, "configuration: {}", self.what),
+            ConfigPlace::Env(name) => write!(f, "${name}: {}", self.what),
+            ConfigPlace::Missing => write!(f, "configuration: {}", self.what),
         }
     }
 }

@@ -23,12 +23,12 @@ use docwharf_origin::{
 use docwharf_serve::key_pair::KeyPairFiles;
 use docwharf_site::seal::SealOptions;
 
-use super::values::parse_listen;
-use super::{Place, Problem};
-use limits::Alias;
+use super::value_parsers::parse_listen;
+use super::{ConfigPlace, ConfigProblem};
+use limits::LimitAlias;
 
 /// The maximum size of the file in bytes.
-const LARGEST: u64 = 4 << 20;
+const MAX_ORIGIN_FILE_BYTES: u64 = 4 << 20;
 
 /// The checked configuration of an origin.
 #[derive(Debug)]
@@ -44,91 +44,91 @@ pub struct OriginConfig {
 }
 
 /// A text with its position in the file.
-type Text = Spanned<String>;
+type SpannedText = Spanned<String>;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Written {
+struct WrittenOrigin {
     #[serde(default)]
-    server: Server,
+    server: WrittenServer,
     #[serde(default)]
-    tls: Option<Tls>,
+    tls: Option<WrittenTls>,
     #[serde(default)]
-    admin: Admin,
-    store: Option<Store>,
+    admin: WrittenAdmin,
+    store: Option<WrittenStore>,
     #[serde(default)]
-    exports: Exports,
+    exports: WrittenExports,
     #[serde(default)]
-    previews: Previews,
+    previews: WrittenPreviews,
     #[serde(default)]
-    analytics: Analytics,
+    analytics: WrittenAnalytics,
     #[serde(default)]
-    limits: limits::Limits,
+    limits: limits::WrittenLimits,
     #[serde(default)]
     organization: Vec<WrittenOrganization>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-struct Server {
-    listen: Vec<Text>,
-    public_url: Option<Text>,
+struct WrittenServer {
+    listen: Vec<SpannedText>,
+    public_url: Option<SpannedText>,
 }
 
-impl Default for Server {
+impl Default for WrittenServer {
     fn default() -> Self {
-        Server { listen: vec![Spanned::new(0..0, "127.0.0.1:8090".to_owned())], public_url: None }
+        WrittenServer { listen: vec![Spanned::new(0..0, "127.0.0.1:8090".to_owned())], public_url: None }
     }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Tls {
+struct WrittenTls {
     cert_file: PathBuf,
     key_file: PathBuf,
-    listen: Vec<Text>,
+    listen: Vec<SpannedText>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-struct Admin {
-    listen: Vec<Text>,
+struct WrittenAdmin {
+    listen: Vec<SpannedText>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Store {
+struct WrittenStore {
     path: PathBuf,
-    max_bytes: Option<Text>,
-    min_free: Option<Text>,
+    max_bytes: Option<SpannedText>,
+    min_free: Option<SpannedText>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-struct Exports {
+struct WrittenExports {
     workers: Option<Spanned<usize>>,
     keep: Option<Spanned<usize>>,
-    link_lifetime: Option<Text>,
+    link_lifetime: Option<SpannedText>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-struct Previews {
-    host: Option<Text>,
+struct WrittenPreviews {
+    host: Option<SpannedText>,
     workers: Option<Spanned<usize>>,
-    sweep: Option<Text>,
+    sweep: Option<SpannedText>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-struct Analytics {
-    keep: Option<Text>,
+struct WrittenAnalytics {
+    keep: Option<SpannedText>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct WrittenOrganization {
-    id: Text,
+    id: SpannedText,
     #[serde(default)]
     project: Vec<WrittenProject>,
 }
@@ -136,71 +136,77 @@ struct WrittenOrganization {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct WrittenProject {
-    id: Text,
-    domain: Text,
+    id: SpannedText,
+    domain: SpannedText,
     exports: Option<bool>,
     previews: Option<Spanned<bool>>,
     directory: Option<PathBuf>,
-    git: Option<Text>,
-    branch: Option<Text>,
-    build: Option<Text>,
+    git: Option<SpannedText>,
+    branch: Option<SpannedText>,
+    build: Option<SpannedText>,
     output: Option<Spanned<PathBuf>>,
     tools: Option<Vec<PathBuf>>,
     network: Option<bool>,
     allow_untrusted: Option<bool>,
-    build_time: Option<Text>,
-    build_size: Option<Text>,
-    crawl: Option<Text>,
+    build_time: Option<SpannedText>,
+    build_size: Option<SpannedText>,
+    crawl: Option<SpannedText>,
     parallel: Option<Spanned<usize>>,
     robots: Option<bool>,
     most: Option<u64>,
 }
 
 /// Reads and checks the configuration file of an origin.
-pub fn read(path: &Path, limits: BundleLimits) -> Result<OriginConfig, Vec<Problem>> {
-    let whole = |what: String| vec![Problem { place: Place::File(path.to_owned(), 1, 1), what }];
-    let bytes = regular_file::read(path, LARGEST).map_err(|why| whole(format!("it cannot be read: {why}")))?;
+pub fn read(path: &Path, limits: BundleLimits) -> Result<OriginConfig, Vec<ConfigProblem>> {
+    let whole = |what: String| vec![ConfigProblem { place: ConfigPlace::File(path.to_owned(), 1, 1), what }];
+    let bytes =
+        regular_file::read(path, MAX_ORIGIN_FILE_BYTES).map_err(|why| whole(format!("it cannot be read: {why}")))?;
     let text = String::from_utf8(bytes).map_err(|_| whole("it is not UTF-8".to_owned()))?;
-    let mut checker = Checker {
+    let mut checker = OriginChecker {
         path,
         text: &text,
         base: path.parent().unwrap_or(Path::new("")),
         problems: Vec::new(),
         limits: OriginLimits::default(),
     };
-    let written: Written = toml::from_str(&text).map_err(|error| {
+    let written: WrittenOrigin = toml::from_str(&text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
-        vec![Problem { place: checker.place(at), what: error.message().replace('\n', ", ") }]
+        vec![ConfigProblem { place: checker.place(at), what: error.message().replace('\n', ", ") }]
     })?;
     let config = checker.config(written, limits);
     if checker.problems.is_empty() { Ok(config) } else { Err(checker.problems) }
 }
 
-struct Checker<'a> {
+struct OriginChecker<'a> {
     path: &'a Path,
     text: &'a str,
     /// The folder to which relative paths in the file refer.
     base: &'a Path,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
     /// The limits of organizations and in total, once they are known.
     limits: OriginLimits,
 }
 
-impl Checker<'_> {
+impl OriginChecker<'_> {
     /// Converts an offset in bytes into a place.
-    fn place(&self, at: usize) -> Place {
+    fn place(&self, at: usize) -> ConfigPlace {
         let before = &self.text[..self.text.floor_char_boundary(at)];
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        Place::File(self.path.to_owned(), line, column)
+        ConfigPlace::File(self.path.to_owned(), line, column)
     }
 
     fn problem<T>(&mut self, at: &Spanned<T>, what: String) {
-        self.problems.push(Problem { place: self.place(at.span().start), what });
+        self.problems.push(ConfigProblem { place: self.place(at.span().start), what });
     }
 
     /// Parses a text, if one was written. A mistake is recorded.
-    fn read<T>(&mut self, key: &str, text: Option<&Text>, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+    fn read<T>(
+        &mut self,
+        key: &str,
+        text: Option<&SpannedText>,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
         let text = text?;
         match parse(text.get_ref()) {
             Ok(value) => Some(value),
@@ -211,7 +217,7 @@ impl Checker<'_> {
         }
     }
 
-    fn addresses(&mut self, key: &str, texts: &[Text]) -> Vec<SocketAddr> {
+    fn addresses(&mut self, key: &str, texts: &[SpannedText]) -> Vec<SocketAddr> {
         texts.iter().filter_map(|text| self.read(key, Some(text), parse_listen)).collect()
     }
 
@@ -225,7 +231,7 @@ impl Checker<'_> {
         }
     }
 
-    fn config(&mut self, written: Written, limits: BundleLimits) -> OriginConfig {
+    fn config(&mut self, written: WrittenOrigin, limits: BundleLimits) -> OriginConfig {
         let listen = self.addresses("server.listen", &written.server.listen);
         let admin = self.addresses("admin.listen", &written.admin.listen);
         let tls = written.tls.as_ref().map(|tls| {
@@ -235,7 +241,7 @@ impl Checker<'_> {
         });
         if listen.is_empty() && tls.as_ref().is_none_or(|(listen, _)| listen.is_empty()) && self.problems.is_empty() {
             let what = "there is nowhere to serve: set server.listen or tls.listen".to_owned();
-            self.problems.push(Problem { place: Place::Missing, what });
+            self.problems.push(ConfigProblem { place: ConfigPlace::Missing, what });
         }
         let mut settings = OriginSettings::new(SealOptions::new(limits));
         if let Some(store) = &written.store {
@@ -243,7 +249,7 @@ impl Checker<'_> {
             settings.min_free = self.read("store.minFree", store.min_free.as_ref(), parse_size);
         } else {
             let what = "store.path is missing: keys, jobs, bundles and searches need a folder".to_owned();
-            self.problems.push(Problem { place: Place::Missing, what });
+            self.problems.push(ConfigProblem { place: ConfigPlace::Missing, what });
         }
         let aliases = self.aliases(&written);
         self.limits = self.limits(&written.limits, &aliases);
@@ -266,7 +272,7 @@ impl Checker<'_> {
     }
 
     /// Reads the keys that are older than `[limits.total]` and set the same limits.
-    fn aliases(&mut self, written: &Written) -> Vec<Alias> {
+    fn aliases(&mut self, written: &WrittenOrigin) -> Vec<LimitAlias> {
         let numbers = [
             ("exports.workers", SharedResource::Workers, &written.exports.workers),
             ("previews.workers", SharedResource::PreviewBuilds, &written.previews.workers),
@@ -275,17 +281,17 @@ impl Checker<'_> {
         for (key, resource, written) in numbers {
             let Some(at) = written else { continue };
             let value = self.positive(key, Some(at), 1) as u64;
-            aliases.push(Alias { key, resource, value: Spanned::new(at.span(), value) });
+            aliases.push(LimitAlias { key, resource, value: Spanned::new(at.span(), value) });
         }
         let most = written.store.as_ref().and_then(|store| store.max_bytes.as_ref());
         let (key, resource) = ("store.maxBytes", SharedResource::BundleBytes);
         if let Some((at, value)) = most.zip(self.read(key, most, parse_size)) {
-            aliases.push(Alias { key, resource, value: Spanned::new(at.span(), value) });
+            aliases.push(LimitAlias { key, resource, value: Spanned::new(at.span(), value) });
         }
         aliases
     }
 
-    fn previews(&mut self, written: &Previews) -> PreviewSettings {
+    fn previews(&mut self, written: &WrittenPreviews) -> PreviewSettings {
         let mut settings = PreviewSettings::default();
         let domain = |text: &str| Domain::parse(text).map_err(str::to_owned);
         settings.host = self.read("previews.host", written.host.as_ref(), domain);
@@ -304,7 +310,7 @@ impl Checker<'_> {
         for organization in written {
             let name = organization.id.get_ref();
             if !is_name(name) {
-                self.problem(&organization.id, format!("organization {name:?}: {NAME}"));
+                self.problem(&organization.id, format!("organization {name:?}: {NAME_SYNTAX}"));
             }
             if !names.insert(name.clone()) {
                 self.problem(&organization.id, format!("organization {name:?} is there twice"));
@@ -314,7 +320,7 @@ impl Checker<'_> {
                 let (id, domain) = (written.id.clone(), written.domain.clone());
                 let name = id.get_ref();
                 if !is_name(name) {
-                    self.problem(&id, format!("project {name:?}: {NAME}"));
+                    self.problem(&id, format!("project {name:?}: {NAME_SYNTAX}"));
                 }
                 if !ids.insert(name.clone()) {
                     self.problem(&id, format!("project {name:?} is there twice; ids count for all organizations"));
@@ -330,7 +336,7 @@ impl Checker<'_> {
         }
         if ids.is_empty() {
             let what = "there is nothing to serve: write [[organization]] and [[organization.project]]".to_owned();
-            self.problems.push(Problem { place: Place::Missing, what });
+            self.problems.push(ConfigProblem { place: ConfigPlace::Missing, what });
         }
         organizations
     }
@@ -437,7 +443,7 @@ impl Checker<'_> {
     }
 }
 
-const NAME: &str = "a name has 1 to 64 letters, digits, - and _";
+const NAME_SYNTAX: &str = "a name has 1 to 64 letters, digits, - and _";
 
 /// Returns whether a name is safe in a URL, in the name of a folder and in a log.
 fn is_name(text: &str) -> bool {

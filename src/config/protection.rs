@@ -4,18 +4,18 @@ use docwharf_base::model::units::parse_size;
 use docwharf_serve::security_headers::{DEFAULT_REFERRER_POLICY, FramePolicy, ProtectionSettings};
 use docwharf_site::external::csp::{CspPreset, CspRules};
 
-use super::checker::Checker;
-use super::raw::Value;
+use super::checker::ValueChecker;
+use super::written::ConfigValue;
 
 /// The default of `server.cspSize`: the maximum length of a policy in bytes. By default, a reverse proxy accepts 4 KiB
 /// for all header fields of a response (nginx's `proxy_buffer_size`), and the other fields need a part of them.
-pub const CSP_SIZE: usize = 3 << 10;
+pub const DEFAULT_CSP_BYTES: usize = 3 << 10;
 /// The bounds of `server.cspSize` in bytes: enough for a policy without hashes, and the most that servers and browsers
 /// accept.
-const SIZES: (u64, u64) = (1 << 10, 64 << 10);
+const CSP_BYTES_BOUNDS: (u64, u64) = (1 << 10, 64 << 10);
 
 /// The values of `Referrer-Policy` (W3C Referrer Policy, section 3).
-const REFERRERS: [&str; 8] = [
+const REFERRER_POLICIES: [&str; 8] = [
     "no-referrer",
     "no-referrer-when-downgrade",
     "same-origin",
@@ -26,27 +26,27 @@ const REFERRERS: [&str; 8] = [
     "unsafe-url",
 ];
 
-pub(super) fn check(checker: &mut Checker<'_>) -> ProtectionSettings {
+pub(super) fn check_protection(checker: &mut ValueChecker<'_>) -> ProtectionSettings {
     let referrer = checker.parsed("server.referrerPolicy", parse_referrer);
     let frames = checker.parsed("server.frames", parse_frames);
     let preset = checker.parsed("server.csp", parse_csp).flatten();
     let most = checker.value("server.cspSize", |value| {
         let size = match value {
-            Value::Text(text) => parse_size(text)?,
-            Value::Number(number) => u64::try_from(*number).unwrap_or(0),
+            ConfigValue::Text(text) => parse_size(text)?,
+            ConfigValue::Number(number) => u64::try_from(*number).unwrap_or(0),
             _ => return Err("a size such as \"3KiB\" is needed".to_owned()),
         };
-        if (SIZES.0..=SIZES.1).contains(&size) {
+        if (CSP_BYTES_BOUNDS.0..=CSP_BYTES_BOUNDS.1).contains(&size) {
             Ok(size as usize)
         } else {
             Err("a size from 1KiB to 64KiB is needed".to_owned())
         }
     });
-    protection(preset, frames, most.unwrap_or(CSP_SIZE), referrer)
+    protection_settings(preset, frames, most.unwrap_or(DEFAULT_CSP_BYTES), referrer)
 }
 
 /// Combines the values into the settings of protection.
-pub fn protection(
+pub fn protection_settings(
     preset: Option<CspPreset>,
     frames: Option<FramePolicy>,
     most: usize,
@@ -83,7 +83,7 @@ fn parse_frames(text: &str) -> Result<FramePolicy, String> {
 fn parse_referrer(text: &str) -> Result<String, String> {
     match text {
         "off" => Ok(String::new()),
-        _ if REFERRERS.contains(&text) => Ok(text.to_owned()),
-        _ => Err(format!("\"off\" or one of {} is needed", REFERRERS.join(", "))),
+        _ if REFERRER_POLICIES.contains(&text) => Ok(text.to_owned()),
+        _ => Err(format!("\"off\" or one of {} is needed", REFERRER_POLICIES.join(", "))),
     }
 }

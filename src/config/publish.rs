@@ -5,36 +5,36 @@ use std::path::{Path, PathBuf};
 use docwharf_agent::publish::PublishSettings;
 use docwharf_site::extract::FileModes;
 
-use super::Problem;
+use super::ConfigProblem;
 use super::checked::outside_store;
-use super::checker::Checker;
-use super::raw::Value;
+use super::checker::ValueChecker;
+use super::written::ConfigValue;
 
 /// The default mode of published files. Another server runs as another user, so all users may read them.
-const MODE: u32 = 0o644;
+const DEFAULT_FILE_MODE: u32 = 0o644;
 
 /// Checks the section. `store` is the path of the store.
 pub(super) fn check_publish(
-    checker: &mut Checker<'_>,
+    checker: &mut ValueChecker<'_>,
     base_of: &dyn Fn(&str) -> PathBuf,
     store: &Path,
-    warnings: &mut Vec<Problem>,
+    warnings: &mut Vec<ConfigProblem>,
 ) -> Option<PublishSettings> {
     let mode = checker.value("publish.mode", |value| {
-        octal(value).filter(|mode| mode & !0o666 == 0 && mode & 0o400 != 0).ok_or_else(|| {
+        parse_octal(value).filter(|mode| mode & !0o666 == 0 && mode & 0o400 != 0).ok_or_else(|| {
             "a file mode in quotes such as \"0644\" is needed, under which the owner may read and nobody may execute"
                 .to_owned()
         })
     });
     let umask = checker.value("publish.umask", |value| {
-        octal(value).filter(|umask| umask & !0o077 == 0).ok_or_else(|| {
+        parse_octal(value).filter(|umask| umask & !0o077 == 0).ok_or_else(|| {
             "a umask in quotes such as \"0022\" is needed, which takes nothing from the owner".to_owned()
         })
     });
     let raw = checker.raw;
     if let (Some(_), Some(written)) = (raw.get("publish.mode"), raw.get("publish.umask")) {
         let what = "publish.umask: publish.mode replaces it; remove one of them".to_owned();
-        warnings.push(Problem { place: written.place.clone(), what });
+        warnings.push(ConfigProblem { place: written.place.clone(), what });
     }
     let directory = checker.parsed("publish.directory", |text| {
         // Symbolic links are resolved when the site is published.
@@ -42,15 +42,15 @@ pub(super) fn check_publish(
     })?;
     let modes = match (mode, umask) {
         (None, Some(umask)) => FileModes::from_umask(umask),
-        (mode, _) => FileModes::from_file_mode(mode.unwrap_or(MODE)),
+        (mode, _) => FileModes::from_file_mode(mode.unwrap_or(DEFAULT_FILE_MODE)),
     };
     Some(PublishSettings { directory, store: store.to_owned(), modes })
 }
 
 /// Parses octal digits, as `chmod` takes them. A number in TOML is refused, because it would be decimal.
-fn octal(value: &Value) -> Option<u32> {
+fn parse_octal(value: &ConfigValue) -> Option<u32> {
     match value {
-        Value::Text(text) if (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit()) => {
+        ConfigValue::Text(text) if (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit()) => {
             u32::from_str_radix(text, 8).ok()
         }
         _ => None,
@@ -60,12 +60,12 @@ fn octal(value: &Value) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::raw::Raw;
+    use crate::config::written::WrittenConfig;
 
-    fn checked(text: &str) -> (Option<PublishSettings>, Vec<Problem>, Vec<Problem>) {
-        let mut raw = Raw::default();
+    fn checked(text: &str) -> (Option<PublishSettings>, Vec<ConfigProblem>, Vec<ConfigProblem>) {
+        let mut raw = WrittenConfig::default();
         raw.read_toml(&format!("[publish]\n{text}"), Path::new("/etc/c.toml"));
-        let mut checker = Checker { raw: &raw, problems: Vec::new() };
+        let mut checker = ValueChecker { raw: &raw, problems: Vec::new() };
         let mut warnings = Vec::new();
         let settings = check_publish(&mut checker, &|_| "/etc".into(), Path::new("/store"), &mut warnings);
         (settings, checker.problems, warnings)

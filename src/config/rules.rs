@@ -9,33 +9,35 @@ use docwharf_site::rules::header_fields::RuleOwner;
 use docwharf_site::rules::pattern::{Pattern, PatternDialect};
 use docwharf_site::rules::{RedirectRule, RuleAction, RuleDraft, RuleSet, docs_json, netlify_files};
 
-use super::checker::Checker;
-use super::lists::{Row, text};
-use super::raw::{Value, Written};
-use super::{Place, Problem};
+use super::checker::ValueChecker;
+use super::table_lists::{TableRow, as_text};
+use super::written::{ConfigValue, WrittenValue};
+use super::{ConfigPlace, ConfigProblem};
 
 /// The maximum size of a file of redirects in bytes.
-const LARGEST: u64 = 8 << 20;
+const MAX_REDIRECTS_BYTES: u64 = 8 << 20;
 /// The maximum number of mistakes in one file that are reported.
-const TOLD: usize = 10;
+const MAX_REPORTED_FAULTS: usize = 10;
 
 /// Checks the operator's rules. Those of the configuration itself come before those of the redirects file.
-pub(super) fn check_rules(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Arc<RuleSet> {
+pub(super) fn check_rules(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Arc<RuleSet> {
     let mut draft = RuleDraft::default();
     for row in checker.raw.rows("server.redirects") {
-        match redirect(row) {
+        match read_redirect(row) {
             Ok(rule) => draft.add(place_of(row), Ok(rule)),
             Err(problems) => checker.problems.extend(problems),
         }
     }
     for row in checker.raw.rows("server.headers") {
-        if let Err(problems) = headers(row, &mut draft) {
+        if let Err(problems) = read_headers(row, &mut draft) {
             checker.problems.extend(problems);
         }
     }
     // Each rule was checked above, so a fault can only mean that there are too many.
     if let (Some(fault), Some(row)) = (draft.faults.first(), checker.raw.rows("server.redirects").last()) {
-        checker.problems.push(Problem { place: row.place.clone(), what: format!("server.redirects: {}", fault.what) });
+        checker
+            .problems
+            .push(ConfigProblem { place: row.place.clone(), what: format!("server.redirects: {}", fault.what) });
     }
     draft.faults.clear();
     if let Some(path) = redirects_file(checker, base_of) {
@@ -45,13 +47,13 @@ pub(super) fn check_rules(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> P
 }
 
 /// Returns the path of the redirects file, if the configuration names one.
-pub(super) fn redirects_file(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Option<PathBuf> {
+pub(super) fn redirects_file(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Option<PathBuf> {
     checker.text("server.redirectsFile").map(|path| base_of("server.redirectsFile").join(path))
 }
 
-fn read_file(checker: &mut Checker<'_>, path: &Path, draft: &mut RuleDraft) {
+fn read_file(checker: &mut ValueChecker<'_>, path: &Path, draft: &mut RuleDraft) {
     let name = path.display().to_string();
-    match regular_file::read_text(path, LARGEST) {
+    match regular_file::read_text(path, MAX_REDIRECTS_BYTES) {
         Err(error) => draft.add_fault(name.clone(), format!("cannot be read: {error}")),
         Ok(text) if text.trim_start_matches('\u{feff}').trim_start().starts_with(['{', '[']) => {
             docs_json::read_redirects(&text, &name, true, draft);
@@ -59,53 +61,53 @@ fn read_file(checker: &mut Checker<'_>, path: &Path, draft: &mut RuleDraft) {
         Ok(text) => netlify_files::read_redirects(&text, &name, draft),
     }
     let Some(written) = checker.raw.get("server.redirectsFile") else { return };
-    for fault in draft.faults.iter().take(TOLD) {
+    for fault in draft.faults.iter().take(MAX_REPORTED_FAULTS) {
         checker.problem(written, format!("server.redirectsFile: {fault}"));
     }
-    if draft.faults.len() > TOLD {
-        let more = draft.faults.len() - TOLD;
+    if draft.faults.len() > MAX_REPORTED_FAULTS {
+        let more = draft.faults.len() - MAX_REPORTED_FAULTS;
         checker.problem(written, format!("server.redirectsFile: {name}: {more} more mistakes"));
     }
     draft.faults.clear();
 }
 
 /// Formats the place of a row, for messages.
-fn place_of(row: &Row) -> String {
+fn place_of(row: &TableRow) -> String {
     match &row.place {
-        Place::File(path, line, _) => format!("{}:{line}", path.display()),
-        Place::Env(name) => format!("${name}"),
-        Place::Missing => "configuration".to_owned(),
+        ConfigPlace::File(path, line, _) => format!("{}:{line}", path.display()),
+        ConfigPlace::Env(name) => format!("${name}"),
+        ConfigPlace::Missing => "configuration".to_owned(),
     }
 }
 
 /// Reads the values of one row, and collects mistakes.
-struct Reader<'a> {
-    row: &'a Row,
+struct RowReader<'a> {
+    row: &'a TableRow,
     list: &'static str,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
 }
 
-impl<'a> Reader<'a> {
-    fn new(row: &'a Row, list: &'static str) -> Reader<'a> {
-        Reader { row, list, problems: Vec::new() }
+impl<'a> RowReader<'a> {
+    fn new(row: &'a TableRow, list: &'static str) -> RowReader<'a> {
+        RowReader { row, list, problems: Vec::new() }
     }
 
-    fn wrong(&mut self, place: &Place, key: &str, why: &str) {
+    fn add_problem(&mut self, place: &ConfigPlace, key: &str, why: &str) {
         let what = format!("{}.{key}: {why}", self.list);
-        self.problems.push(Problem { place: place.clone(), what });
+        self.problems.push(ConfigProblem { place: place.clone(), what });
     }
 
     fn text(&mut self, key: &str) -> Option<&'a str> {
         let row = self.row;
         match row.get(key) {
             None => {
-                self.wrong(&row.place, key, "it is missing");
+                self.add_problem(&row.place, key, "it is missing");
                 None
             }
             Some(written) => {
-                let found = text(&written.value);
+                let found = as_text(&written.value);
                 if found.is_none() {
-                    self.wrong(&written.place, key, "a text in quotes is needed");
+                    self.add_problem(&written.place, key, "a text in quotes is needed");
                 }
                 found
             }
@@ -114,31 +116,31 @@ impl<'a> Reader<'a> {
 
     fn flag(&mut self, key: &str) -> Option<bool> {
         let written = self.row.get(key)?;
-        if let Value::Flag(flag) = written.value {
+        if let ConfigValue::Flag(flag) = written.value {
             return Some(flag);
         }
-        self.wrong(&written.place, key, "true or false is needed");
+        self.add_problem(&written.place, key, "true or false is needed");
         None
     }
 
     fn status(&mut self) -> Option<RuleAction> {
-        let written: &Written = self.row.get("status")?;
+        let written: &WrittenValue = self.row.get("status")?;
         let action = match written.value {
-            Value::Number(number) => {
+            ConfigValue::Number(number) => {
                 u16::try_from(number).map_err(|_| "it is no status".to_owned()).and_then(RuleAction::from_status)
             }
             _ => Err("a number is needed".to_owned()),
         };
-        action.map_err(|why| self.wrong(&written.place, "status", &why)).ok()
+        action.map_err(|why| self.add_problem(&written.place, "status", &why)).ok()
     }
 }
 
-fn redirect(row: &Row) -> Result<RedirectRule, Vec<Problem>> {
-    let mut reader = Reader::new(row, "server.redirects");
+fn read_redirect(row: &TableRow) -> Result<RedirectRule, Vec<ConfigProblem>> {
+    let mut reader = RowReader::new(row, "server.redirects");
     let (source, destination) = (reader.text("source"), reader.text("destination"));
     let (permanent, status, force) = (reader.flag("permanent"), reader.status(), reader.flag("force"));
     if let (Some(_), Some(written)) = (row.get("status"), row.get("permanent")) {
-        reader.wrong(&written.place, "permanent", "status says it already; remove one of them");
+        reader.add_problem(&written.place, "permanent", "status says it already; remove one of them");
     }
     let action = status.unwrap_or(RuleAction::Redirect(if permanent == Some(true) { 308 } else { 307 }));
     if let (Some(source), Some(destination), true) = (source, destination, reader.problems.is_empty()) {
@@ -153,38 +155,42 @@ fn redirect(row: &Row) -> Result<RedirectRule, Vec<Problem>> {
             Ok(rule) => return Ok(rule),
             Err(why) => {
                 let what = format!("server.redirects: {why}");
-                reader.problems.push(Problem { place: row.place.clone(), what });
+                reader.problems.push(ConfigProblem { place: row.place.clone(), what });
             }
         }
     }
     Err(reader.problems)
 }
 
-fn headers(row: &Row, draft: &mut RuleDraft) -> Result<(), Vec<Problem>> {
-    let mut reader = Reader::new(row, "server.headers");
+fn read_headers(row: &TableRow, draft: &mut RuleDraft) -> Result<(), Vec<ConfigProblem>> {
+    let mut reader = RowReader::new(row, "server.headers");
     let block = reader.text("source").and_then(|source| {
         let block = Pattern::parse(source, PatternDialect::Netlify).and_then(|pattern| draft.fields.add_block(pattern));
-        block.map_err(|why| reader.wrong(&row.place, "source", &why)).ok()
+        block.map_err(|why| reader.add_problem(&row.place, "source", &why)).ok()
     });
     let Some(block) = block else { return Err(reader.problems) };
     if row.items.len() < 2 {
-        reader.wrong(&row.place, "values", "it is missing: write values = { X-Robots-Tag = \"noindex\" }");
+        reader.add_problem(&row.place, "values", "it is missing: write values = { X-Robots-Tag = \"noindex\" }");
     }
     for (key, written) in &row.items {
         let told = match (key.as_str(), &written.value) {
             ("source", _) => Ok(()),
-            ("remove", Value::Text(name)) => draft.fields.add_removal(block, name),
-            ("remove", Value::Texts(names)) => names.iter().try_for_each(|name| draft.fields.add_removal(block, name)),
+            ("remove", ConfigValue::Text(name)) => draft.fields.add_removal(block, name),
+            ("remove", ConfigValue::Texts(names)) => {
+                names.iter().try_for_each(|name| draft.fields.add_removal(block, name))
+            }
             (key, value) => match (key.strip_prefix("values."), value) {
-                (Some(name), Value::Text(value)) => draft.fields.add_field(block, name, value, RuleOwner::Operator),
-                (Some(name), Value::Texts(values)) => {
+                (Some(name), ConfigValue::Text(value)) => {
+                    draft.fields.add_field(block, name, value, RuleOwner::Operator)
+                }
+                (Some(name), ConfigValue::Texts(values)) => {
                     values.iter().try_for_each(|value| draft.fields.add_field(block, name, value, RuleOwner::Operator))
                 }
                 _ => Err("a text in quotes, or a list of them, is needed".to_owned()),
             },
         };
         if let Err(why) = told {
-            reader.wrong(&written.place, key, &why);
+            reader.add_problem(&written.place, key, &why);
         }
     }
     if reader.problems.is_empty() { Ok(()) } else { Err(reader.problems) }
@@ -193,15 +199,15 @@ fn headers(row: &Row, draft: &mut RuleDraft) -> Result<(), Vec<Problem>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::raw::Raw;
+    use crate::config::written::WrittenConfig;
 
     fn checked(text: &str) -> Result<Arc<RuleSet>, Vec<String>> {
-        let mut raw = Raw::default();
+        let mut raw = WrittenConfig::default();
         raw.read_toml(text, Path::new("c.toml"));
         let problems = std::mem::take(&mut raw.problems);
-        let mut checker = Checker { raw: &raw, problems };
+        let mut checker = ValueChecker { raw: &raw, problems };
         let rules = check_rules(&mut checker, &|_| PathBuf::from("/nowhere"));
-        Problem::sort(&mut checker.problems);
+        ConfigProblem::sort(&mut checker.problems);
         let lines: Vec<String> = checker.problems.iter().map(ToString::to_string).collect();
         if lines.is_empty() { Ok(rules) } else { Err(lines) }
     }

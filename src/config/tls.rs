@@ -8,14 +8,14 @@ use http::HeaderValue;
 
 use docwharf_serve::key_pair::KeyPairFiles;
 
-use super::Problem;
-use super::checker::Checker;
-use super::credentials::Credentials;
-use super::values::parse_listen_list;
+use super::ConfigProblem;
+use super::checker::ValueChecker;
+use super::systemd_credentials::SystemdCredentials;
+use super::value_parsers::parse_listen_list;
 
 /// The names of the systemd credentials that contain certificate and key (`LoadCredential=`).
-const CREDENTIALS: [&str; 2] = ["tls-cert", "tls-key"];
-const NEEDS: &str = "[tls] needs certFile and keyFile, or the systemd credentials tls-cert and tls-key";
+const CREDENTIAL_NAMES: [&str; 2] = ["tls-cert", "tls-key"];
+const MISSING_FILE_HINT: &str = "[tls] needs certFile and keyFile, or the systemd credentials tls-cert and tls-key";
 
 /// The settings of TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct TlsSettings {
 }
 
 /// Checks the section; `None` if TLS is not configured.
-pub(super) fn check_tls(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Option<TlsSettings> {
+pub(super) fn check_tls(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> Option<TlsSettings> {
     let mut file = |key: &str| checker.text(key).map(|path| base_of(key).join(path));
     let (certificate, key) = (file("tls.certFile"), file("tls.keyFile"));
     let listen = match checker.texts("tls.listen").map(|texts| parse_listen_list(&texts)) {
@@ -42,22 +42,28 @@ pub(super) fn check_tls(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> Pat
     let said = |key: &str| raw.get(key).map(|written| written.place.clone());
     match (said("tls.certFile"), said("tls.keyFile")) {
         (Some(place), None) => {
-            checker.problems.push(Problem { place, what: format!("tls.keyFile is missing: {NEEDS}") });
+            checker
+                .problems
+                .push(ConfigProblem { place, what: format!("tls.keyFile is missing: {MISSING_FILE_HINT}") });
             None
         }
         (None, Some(place)) => {
-            checker.problems.push(Problem { place, what: format!("tls.certFile is missing: {NEEDS}") });
+            checker
+                .problems
+                .push(ConfigProblem { place, what: format!("tls.certFile is missing: {MISSING_FILE_HINT}") });
             None
         }
         (Some(_), Some(_)) => {
             Some(TlsSettings { files: KeyPairFiles { certificate: certificate?, key: key? }, listen })
         }
         (None, None) => {
-            let found = pair_of(&raw.credentials);
+            let found = credential_files(&raw.credentials);
             if let (None, Some(place)) = (&found, said("tls.listen"))
                 && !listen.is_empty()
             {
-                checker.problems.push(Problem { place, what: format!("tls.certFile is missing: {NEEDS}") });
+                checker
+                    .problems
+                    .push(ConfigProblem { place, what: format!("tls.certFile is missing: {MISSING_FILE_HINT}") });
             }
             found.map(|files| TlsSettings { files, listen })
         }
@@ -65,15 +71,15 @@ pub(super) fn check_tls(checker: &mut Checker<'_>, base_of: &dyn Fn(&str) -> Pat
 }
 
 /// Returns the files of the systemd credentials, if there are any.
-fn pair_of(credentials: &Credentials) -> Option<KeyPairFiles> {
-    let [certificate, key] = CREDENTIALS.map(|name| credentials.find(name).map(|credential| credential.path));
+fn credential_files(credentials: &SystemdCredentials) -> Option<KeyPairFiles> {
+    let [certificate, key] = CREDENTIAL_NAMES.map(|name| credentials.find(name).map(|credential| credential.path));
     let (certificate, key) = (certificate?, key?);
     // One of the two is enough: the other may have been forgotten, which must be reported.
     (certificate.exists() || key.exists()).then_some(KeyPairFiles { certificate, key })
 }
 
 /// Checks `tls.hsts`. It needs no certificate of ours, because a trusted proxy may have one.
-pub(super) fn check_hsts(checker: &mut Checker<'_>) -> Option<HeaderValue> {
+pub(super) fn check_hsts(checker: &mut ValueChecker<'_>) -> Option<HeaderValue> {
     let age = checker.duration("tls.hsts", Duration::ZERO)?;
     HeaderValue::from_str(&format!("max-age={}", age.as_secs())).ok()
 }
@@ -84,15 +90,17 @@ mod tests {
 
     #[test]
     fn either_credential_asks_for_encryption_so_that_a_forgotten_one_is_told_of() {
-        for (there, is_asked) in [(&[][..], false), (&["tls-cert"], true), (&["tls-key"], true), (&CREDENTIALS, true)] {
+        for (there, is_asked) in
+            [(&[][..], false), (&["tls-cert"], true), (&["tls-key"], true), (&CREDENTIAL_NAMES, true)]
+        {
             let folder = tempfile::tempdir().unwrap();
             for name in there {
                 std::fs::write(folder.path().join(name), "").unwrap();
             }
-            let found = pair_of(&Credentials::Passed(folder.path().to_owned()));
-            let [certificate, key] = CREDENTIALS.map(|name| folder.path().join(name));
+            let found = credential_files(&SystemdCredentials::Passed(folder.path().to_owned()));
+            let [certificate, key] = CREDENTIAL_NAMES.map(|name| folder.path().join(name));
             assert_eq!(found, is_asked.then_some(KeyPairFiles { certificate, key }), "{there:?}");
         }
-        assert_eq!(pair_of(&Credentials::None), None);
+        assert_eq!(credential_files(&SystemdCredentials::None), None);
     }
 }

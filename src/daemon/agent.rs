@@ -14,11 +14,11 @@ use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use crate::admin::live::Live;
-use crate::admin::metrics::Metrics;
-use crate::admin::routes::Call;
-use crate::admin::wire::{Import, Reply};
-use crate::config::checked::{Config, Sources};
+use crate::admin::control_messages::{CommandReply, ImportCommand};
+use crate::admin::daemon_state::DaemonState;
+use crate::admin::metrics::DaemonMetrics;
+use crate::admin::routes::QueuedCommand;
+use crate::config::checked::{Config, ConfigSources};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
@@ -33,20 +33,20 @@ use docwharf_serve::Site;
 use docwharf_serve::tls::ServerTls;
 
 use super::DaemonError;
+use super::commands::{DescribeError, reply_to_all};
 use super::notify::Notifier;
-use super::orders::{Describe, reply};
 use super::publisher::Publisher;
 use super::reload::watched;
-use super::scrub::Finding;
-use super::work::{Done, Running, Work, half_the_cores};
+use super::scrub::VersionFault;
+use super::task::{AgentTask, FinishedTask, RunningTask, default_thread_count};
 
 /// Interval between checks of a file in the inbox that may still be written to.
-pub(super) const GLANCE: Duration = Duration::from_millis(500);
+pub(super) const INBOX_SCAN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The part of `run` that brings versions and decides which one is served.
 pub(super) struct Agent {
     pub(super) writer: Arc<StoreWriter>,
-    pub(super) sources: Sources,
+    pub(super) sources: ConfigSources,
     pub(super) config: Config,
     /// The part of the configuration that tasks in progress read.
     pub(super) in_force: Arc<ArcSwap<SyncIntent>>,
@@ -56,40 +56,40 @@ pub(super) struct Agent {
     /// The site that serves the version that waits to become active.
     pub(super) staged: Arc<Site>,
     pub(super) publisher: Publisher,
-    pub(super) shown: Option<VersionId>,
+    pub(super) served_version: Option<VersionId>,
     /// Whether the version in `shown` is damaged, and has to be opened again once it is repaired.
-    pub(super) is_stale: bool,
+    pub(super) must_reopen: bool,
     /// The served version that was found damaged, until it is served again undamaged.
-    pub(super) lost: Option<VersionId>,
+    pub(super) damaged_version: Option<VersionId>,
     /// When the source is checked next, and by which trigger.
     pub(super) agenda: SyncScheduler,
     pub(super) watch: FileWatch,
     pub(super) inbox: Option<BundleInbox>,
     /// The reason why the configured inbox cannot be used.
     pub(super) inbox_error: Option<String>,
-    pub(super) running: Option<Running>,
+    pub(super) running: Option<RunningTask>,
     /// Whether the version of the next sync becomes active without the gate.
-    pub(super) force: bool,
+    pub(super) skip_gate: bool,
     /// The person who asked for the next sync, if one did.
-    pub(super) asked_by: Option<String>,
+    pub(super) sync_author: Option<String>,
     /// The clients that wait for the result of the next sync.
-    pub(super) waiting: Vec<Waiter>,
+    pub(super) sync_waiters: Vec<ReplySender>,
     /// Complete files in the inbox, to be imported.
-    pub(super) imports: VecDeque<InboxFile>,
+    pub(super) inbox_files: VecDeque<InboxFile>,
     /// Imports by command, which come before files in the inbox: the bundle, the person, and the client that waits.
-    pub(super) orders: VecDeque<(Import, String, Waiter)>,
+    pub(super) queued_imports: VecDeque<(ImportCommand, String, ReplySender)>,
     /// Releases that wait for the gate: whether there was a hold, the person, and the client that waits.
-    pub(super) releases: VecDeque<(bool, String, Waiter)>,
+    pub(super) queued_releases: VecDeque<(bool, String, ReplySender)>,
     /// Number of imports from the inbox in a row that failed for another reason than the file's content.
-    pub(super) stuck: u32,
+    pub(super) failed_imports: u32,
     /// The time of the next scan of the inbox.
-    pub(super) glance: Option<Instant>,
-    pub(super) live: Arc<Live>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) describe: Describe,
+    pub(super) next_inbox_scan: Option<Instant>,
+    pub(super) daemon_state: Arc<DaemonState>,
+    pub(super) metrics: Arc<DaemonMetrics>,
+    pub(super) describe: DescribeError,
     pub(super) notifier: Notifier,
-    /// The served version and since when it is active, cached for [`Agent::tell_standing`].
-    pub(super) since: Option<(VersionId, Option<String>)>,
+    /// The served version and since when it is active, cached for [`Agent::send_status_line`].
+    pub(super) served_since: Option<(VersionId, Option<String>)>,
     /// The error of the last sync, if it failed.
     pub(super) last_error: Option<String>,
     /// The TLS certificate in force, if the site is served over TLS.
@@ -97,43 +97,55 @@ pub(super) struct Agent {
     /// The reason why the current certificate files are not in force.
     pub(super) tls_error: Option<String>,
     /// The addresses on which the site is served.
-    pub(super) reached: Vec<SocketAddr>,
+    pub(super) addresses: Vec<SocketAddr>,
 }
 
 /// The parameters of an agent.
-pub(super) struct Ground {
+pub(super) struct AgentParameters {
     pub(super) writer: Arc<StoreWriter>,
-    pub(super) sources: Sources,
+    pub(super) sources: ConfigSources,
     pub(super) config: Config,
     pub(super) site: Arc<Site>,
     pub(super) staged: Arc<Site>,
     pub(super) shown: Option<VersionId>,
-    pub(super) live: Arc<Live>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) describe: Describe,
+    pub(super) live: Arc<DaemonState>,
+    pub(super) metrics: Arc<DaemonMetrics>,
+    pub(super) describe: DescribeError,
     pub(super) notifier: Notifier,
     pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) reached: Vec<SocketAddr>,
 }
 
 /// The channel for the reply to a command.
-pub(super) type Waiter = oneshot::Sender<Reply>;
+pub(super) type ReplySender = oneshot::Sender<CommandReply>;
 
 /// The event that has woken the agent.
-enum Woken {
+enum AgentEvent {
     Hangup,
     Changed(BTreeSet<WatchedKind>),
-    Done(Box<Result<Done, tokio::sync::oneshot::error::RecvError>>),
-    Time,
-    Glance,
-    Order(Call),
-    Found(Finding),
+    Done(Box<Result<FinishedTask, tokio::sync::oneshot::error::RecvError>>),
+    SyncTimer,
+    InboxTimer,
+    Order(QueuedCommand),
+    Fault(VersionFault),
 }
 
 impl Agent {
-    pub(super) fn new(ground: Ground) -> Agent {
-        let Ground { writer, sources, config, site, staged, shown, live, metrics, describe, notifier, tls, reached } =
-            ground;
+    pub(super) fn new(ground: AgentParameters) -> Agent {
+        let AgentParameters {
+            writer,
+            sources,
+            config,
+            site,
+            staged,
+            shown,
+            live,
+            metrics,
+            describe,
+            notifier,
+            tls,
+            reached,
+        } = ground;
         let watch = FileWatch::new(watched(&sources, &config));
         let publisher = Publisher::start(config.publish.clone(), Arc::clone(&site), Arc::clone(&live));
         let mut agent = Agent {
@@ -145,43 +157,43 @@ impl Agent {
             site,
             staged,
             publisher,
-            shown,
-            is_stale: false,
-            lost: None,
+            served_version: shown,
+            must_reopen: false,
+            damaged_version: None,
             agenda: SyncScheduler::new(Instant::now()),
             watch,
             inbox: None,
             inbox_error: None,
             running: None,
-            force: false,
-            asked_by: None,
-            waiting: Vec::new(),
-            imports: VecDeque::new(),
-            orders: VecDeque::new(),
-            releases: VecDeque::new(),
-            stuck: 0,
-            glance: None,
-            live,
+            skip_gate: false,
+            sync_author: None,
+            sync_waiters: Vec::new(),
+            inbox_files: VecDeque::new(),
+            queued_imports: VecDeque::new(),
+            queued_releases: VecDeque::new(),
+            failed_imports: 0,
+            next_inbox_scan: None,
+            daemon_state: live,
             metrics,
             describe,
             notifier,
-            since: None,
+            served_since: None,
             last_error: None,
             tls,
             tls_error: None,
-            reached,
+            addresses: reached,
         };
         agent.open_inbox();
         // The configuration may have changed after it was read and before it was watched. This also clears a
         // configuration error that an earlier process has recorded.
         agent.reload();
         agent.warn_of_exposure();
-        agent.take_up_backoff();
+        agent.resume_backoff();
         agent
     }
 
     /// Continues the back-off of the previous process, if the source and the demands on it are the same.
-    fn take_up_backoff(&mut self) {
+    fn resume_backoff(&mut self) {
         let Ok(record) = self.writer.store().record() else { return };
         let question = self.config.intent.question();
         if let Some(left) = self.agenda.take_up(&record, &question, ClockReading::now()) {
@@ -189,87 +201,87 @@ impl Agent {
         }
     }
 
-    pub(super) async fn live(
+    pub(super) async fn run(
         &mut self,
         mut hangup: Signal,
-        mut orders: mpsc::Receiver<Call>,
-        mut found: mpsc::Receiver<Finding>,
+        mut orders: mpsc::Receiver<QueuedCommand>,
+        mut found: mpsc::Receiver<VersionFault>,
     ) -> Result<(), DaemonError> {
         loop {
-            self.begin();
-            self.tell_standing();
-            self.tell_live();
-            self.show_staged().await;
-            let (next, glance) = (self.agenda.next.0, self.glance.unwrap_or_else(far));
-            let (is_idle, has_glance) = (self.running.is_none(), self.glance.is_some());
+            self.start_next_task();
+            self.send_status_line();
+            self.update_daemon_state();
+            self.serve_staged_version().await;
+            let (next, glance) = (self.agenda.next.0, self.next_inbox_scan.unwrap_or_else(far_future));
+            let (is_idle, has_glance) = (self.running.is_none(), self.next_inbox_scan.is_some());
             let woken = tokio::select! {
-                _ = hangup.recv() => Woken::Hangup,
-                changed = self.watch.changed() => Woken::Changed(changed),
-                done = done(&mut self.running) => Woken::Done(Box::new(done)),
-                () = sleep_until(next), if is_idle => Woken::Time,
-                () = sleep_until(glance), if has_glance => Woken::Glance,
-                Some(call) = orders.recv() => Woken::Order(call),
-                Some(finding) = found.recv() => Woken::Found(finding),
+                _ = hangup.recv() => AgentEvent::Hangup,
+                changed = self.watch.changed() => AgentEvent::Changed(changed),
+                done = wait_for_task(&mut self.running) => AgentEvent::Done(Box::new(done)),
+                () = sleep_until(next), if is_idle => AgentEvent::SyncTimer,
+                () = sleep_until(glance), if has_glance => AgentEvent::InboxTimer,
+                Some(call) = orders.recv() => AgentEvent::Order(call),
+                Some(finding) = found.recv() => AgentEvent::Fault(finding),
             };
             match woken {
-                Woken::Hangup => {
+                AgentEvent::Hangup => {
                     self.notifier.reloading();
                     self.reopen_log();
                     // The files are about to be read: later changes are compared with their state of now.
                     if self.watch.compare().contains(&WatchedKind::Inbox) {
-                        self.glance = Some(Instant::now());
+                        self.next_inbox_scan = Some(Instant::now());
                     }
                     let before = self.config.clone();
                     // Signals may arrive faster than syncs end: a sync with the same configuration continues.
                     if self.reload() {
                         if self.config != before {
-                            self.call_off();
+                            self.cancel_task();
                         }
                     } else {
                         // The certificate files may have changed although the configuration has mistakes.
-                        self.renew();
+                        self.reload_certificate();
                     }
                     self.agenda.asked(SyncTrigger::Hook);
                     self.notifier.ready();
                 }
-                Woken::Changed(what) => self.changed(&what),
-                Woken::Done(done) => {
+                AgentEvent::Changed(what) => self.handle_file_changes(&what),
+                AgentEvent::Done(done) => {
                     let running = self.running.take();
-                    let done = done.map_err(|died| DaemonError::Died(io::Error::other(died)))?;
-                    self.ended(done, running).await?;
+                    let done = done.map_err(|died| DaemonError::EndedUnexpectedly(io::Error::other(died)))?;
+                    self.finish_task(done, running).await?;
                 }
-                Woken::Time => self.time_has_come(),
-                Woken::Glance => self.look_into_inbox(),
-                Woken::Order(call) => self.order(call).await,
-                Woken::Found(Finding::Rotten(rotten)) => self.give_up(rotten).await,
-                Woken::Found(Finding::Index(id)) => self.open_anew(id).await,
+                AgentEvent::SyncTimer => self.handle_timer(),
+                AgentEvent::InboxTimer => self.scan_inbox(),
+                AgentEvent::Order(call) => self.execute_command(call).await,
+                AgentEvent::Fault(VersionFault::Damaged(rotten)) => self.handle_damage(rotten).await,
+                AgentEvent::Fault(VersionFault::WrongIndex(id)) => self.reopen_version(id).await,
             }
         }
     }
 
     /// Starts the next task, if none is in progress.
-    fn begin(&mut self) {
+    fn start_next_task(&mut self) {
         if self.running.is_some() {
             return;
         }
-        let (work, waiting) = if let Some((was_held, who, waiter)) = self.releases.pop_front() {
-            (Work::Release(was_held, who), vec![waiter])
-        } else if let Some((import, who, waiter)) = self.orders.pop_front() {
-            (Work::Import(import, who), vec![waiter])
-        } else if let Some(file) = self.imports.pop_front() {
-            (Work::Inbox(file), Vec::new())
+        let (work, waiting) = if let Some((was_held, who, waiter)) = self.queued_releases.pop_front() {
+            (AgentTask::Release(was_held, who), vec![waiter])
+        } else if let Some((import, who, waiter)) = self.queued_imports.pop_front() {
+            (AgentTask::Import(import, who), vec![waiter])
+        } else if let Some(file) = self.inbox_files.pop_front() {
+            (AgentTask::Inbox(file), Vec::new())
         } else if let Some(trigger) = self.agenda.pending.take() {
             (
-                Work::Sync(trigger, std::mem::take(&mut self.force), self.asked_by.take()),
-                std::mem::take(&mut self.waiting),
+                AgentTask::Sync(trigger, std::mem::take(&mut self.skip_gate), self.sync_author.take()),
+                std::mem::take(&mut self.sync_waiters),
             )
         } else {
             return;
         };
         let runtime = tokio::runtime::Handle::current();
-        let running = Running::start(work, &self.writer, &self.in_force, self.fresh(), runtime);
+        let running = RunningTask::start(work, &self.writer, &self.in_force, self.undamaged_version(), runtime);
         match running {
-            Ok(running) => self.running = Some(running.awaited_by(waiting)),
+            Ok(running) => self.running = Some(running.with_waiting(waiting)),
             Err(error) => {
                 // No thread can be started; serving does not depend on it.
                 let error = SyncError::Thread(error);
@@ -277,55 +289,55 @@ impl Agent {
                 let (rhythm, wait) = (rhythm(&self.config), backoff::wait_after_failures(self.agenda.failures));
                 self.agenda.look_after(Some(wait), rhythm, ClockReading::now(), backoff::random_fraction);
                 tracing::error!("{}; trying again in a while", ErrorChain(&error));
-                reply(waiting, &Err(error), self.describe);
+                reply_to_all(waiting, &Err(error), self.describe);
             }
         }
     }
 
     /// Returns whether the store is empty, so that there is no reason to keep running.
-    fn has_nothing(&self) -> bool {
+    fn is_store_empty(&self) -> bool {
         self.writer.store().versions().is_ok_and(|versions| versions.is_empty())
     }
 
-    fn time_has_come(&mut self) {
+    fn handle_timer(&mut self) {
         self.agenda.time_has_come(ClockReading::now());
     }
 
-    pub(super) fn call_off(&self) {
+    pub(super) fn cancel_task(&self) {
         if let Some(running) = &self.running {
-            running.call_off();
+            running.cancel();
         }
     }
 
-    fn changed(&mut self, what: &BTreeSet<WatchedKind>) {
+    fn handle_file_changes(&mut self, what: &BTreeSet<WatchedKind>) {
         if what.contains(&WatchedKind::Settings) {
             tracing::info!("the configuration, the key or a certificate has changed");
             if self.reload() {
-                self.call_off();
+                self.cancel_task();
                 self.agenda.settings_changed();
             }
         }
         if what.contains(&WatchedKind::Certificate) {
-            self.renew();
+            self.reload_certificate();
         }
         if what.contains(&WatchedKind::Bundle) {
             self.agenda.wake(SyncTrigger::Interval);
         }
         if what.contains(&WatchedKind::Inbox) {
-            self.look_into_inbox();
+            self.scan_inbox();
         }
     }
 
-    async fn ended(&mut self, done: Done, running: Option<Running>) -> Result<(), DaemonError> {
+    async fn finish_task(&mut self, done: FinishedTask, running: Option<RunningTask>) -> Result<(), DaemonError> {
         self.remember_config_error();
         if let Ok(report) = &done.result {
-            tell(report);
+            log_report(report);
         }
         match done.opened {
             // A person may have activated another version in between: the record decides.
-            Some((id, Ok(version))) if self.active() == Some(id) => self.show(id, version),
+            Some((id, Ok(version))) if self.active() == Some(id) => self.serve_version(id, version),
             Some((_, Err(error))) => tracing::error!("{}; the version before it stays", ErrorChain(&error)),
-            _ => self.show_active().await,
+            _ => self.serve_active_version().await,
         }
         let (waiting, began) = running.map_or_else(Default::default, |r| (r.waiting, Some(r.began)));
         let name = match &done.result {
@@ -334,31 +346,31 @@ impl Agent {
             Err(_) => "failed",
         };
         match done.work {
-            Work::Inbox(file) => {
+            AgentTask::Inbox(file) => {
                 self.metrics.count_import(name);
-                self.put_away(&file, &done.result);
+                self.move_imported_file(&file, &done.result);
                 Ok(())
             }
-            Work::Import(one, _) => {
+            AgentTask::Import(one, _) => {
                 self.metrics.count_import(name);
                 // The client has copied the bundle for the daemon, and may have ended since.
                 self.writer.store().remove_staged_copy(&one.path);
-                reply(waiting, &done.result, self.describe);
+                reply_to_all(waiting, &done.result, self.describe);
                 Ok(())
             }
-            Work::Release(was_held, who) => {
-                self.after_release(was_held, &who, waiting, &done.result);
+            AgentTask::Release(was_held, who) => {
+                self.finish_release(was_held, &who, waiting, &done.result);
                 Ok(())
             }
-            Work::Sync(trigger, force, who) => {
+            AgentTask::Sync(trigger, force, who) => {
                 if let Err(SyncError::Interrupted) = done.result {
                     // The request is kept: clients that wait for its result wait for the next sync.
-                    self.waiting.extend(waiting);
-                    self.force |= force;
-                    self.asked_by = self.asked_by.take().or(who);
+                    self.sync_waiters.extend(waiting);
+                    self.skip_gate |= force;
+                    self.sync_author = self.sync_author.take().or(who);
                 } else {
                     self.metrics.count_sync(name, began.map_or(Duration::ZERO, |began| began.elapsed()));
-                    reply(waiting, &done.result, self.describe);
+                    reply_to_all(waiting, &done.result, self.describe);
                 }
                 self.after_sync(trigger, done.result)
             }
@@ -369,7 +381,7 @@ impl Agent {
         if let Err(error) = &result
             && error.is_absence()
             && self.inbox.is_none()
-            && self.has_nothing()
+            && self.is_store_empty()
         {
             return result.map(drop).map_err(DaemonError::FirstSync);
         }
@@ -381,15 +393,15 @@ impl Agent {
             Err(error) => {
                 if let Some(wait) = wait {
                     self.last_error = Some(ErrorChain(&error).to_string());
-                    self.tell_failure(&error, wait);
+                    self.log_failure(&error, wait);
                 }
             }
         }
         Ok(())
     }
 
-    fn tell_failure(&self, error: &SyncError, wait: Duration) {
-        let stays = if self.shown.is_some() { "the active version stays" } else { "there is no version yet" };
+    fn log_failure(&self, error: &SyncError, wait: Duration) {
+        let stays = if self.served_version.is_some() { "the active version stays" } else { "there is no version yet" };
         if let SyncError::StillRefused(_) = error {
             tracing::debug!("{}", ErrorChain(error));
         } else {
@@ -401,7 +413,7 @@ impl Agent {
 /// Returns the intent of a configuration for tasks, with the default number of threads filled in.
 pub(super) fn in_force(config: &Config) -> SyncIntent {
     let mut intent = config.intent.clone();
-    intent.effort.threads = config.threads.unwrap_or_else(half_the_cores);
+    intent.effort.threads = config.threads.unwrap_or_else(default_thread_count);
     intent
 }
 
@@ -411,19 +423,21 @@ pub(super) fn rhythm(config: &Config) -> Rhythm<'_> {
 }
 
 /// Returns a time a year from now, which stands for never.
-fn far() -> Instant {
+fn far_future() -> Instant {
     Instant::now() + Duration::from_hours(24 * 365)
 }
 
 /// Waits for the end of the task in progress; waits forever if there is none.
-async fn done(running: &mut Option<Running>) -> Result<Done, tokio::sync::oneshot::error::RecvError> {
+async fn wait_for_task(
+    running: &mut Option<RunningTask>,
+) -> Result<FinishedTask, tokio::sync::oneshot::error::RecvError> {
     match running {
         Some(running) => (&mut running.done).await,
         None => std::future::pending().await,
     }
 }
 
-fn tell(report: &SyncReport) {
+fn log_report(report: &SyncReport) {
     for warning in report.brought.iter().flat_map(|brought| &brought.warnings) {
         tracing::warn!("{warning}");
     }

@@ -9,7 +9,7 @@ use super::agent::Agent;
 impl Agent {
     /// Loads certificate and key from their files. If they cannot be used, the cause is logged and shown in the status,
     /// and the previous certificate stays in force.
-    pub(super) fn renew(&mut self) {
+    pub(super) fn reload_certificate(&mut self) {
         let (Some(tls), Some(settings)) = (&self.tls, &self.config.tls) else { return };
         let error = match tls.reload(&settings.files) {
             Ok(None) => None,
@@ -27,7 +27,7 @@ impl Agent {
         };
         self.tls_error = error;
         let told = self.tls_error.clone();
-        self.live.tell(|now| now.tls_error = told);
+        self.daemon_state.update(|now| now.tls_error = told);
     }
 
     /// Opens the access log again, because its file may have been moved away.
@@ -40,14 +40,14 @@ impl Agent {
     /// Warns if every client that reaches the site may read it. Called at the start and whenever access control
     /// changes; the addresses do not change.
     pub(super) fn warn_of_exposure(&self) {
-        let addresses = self.reached.iter().copied();
-        if let Some(doubt) = access::exposed(&self.config.settings.access_control.access, addresses) {
+        let addresses = self.addresses.iter().copied();
+        if let Some(doubt) = access::exposure_warning(&self.config.settings.access_control.access, addresses) {
             tracing::warn!("{}", OneLine(&doubt));
         }
     }
 
     /// Returns the problem of the certificate for the status line; `None` if there is none.
-    pub(super) fn tls_trouble(&self) -> Option<String> {
+    pub(super) fn certificate_problem(&self) -> Option<String> {
         let doubt = || self.tls.as_ref()?.pair().date_problem(std::time::SystemTime::now());
         self.tls_error.clone().or_else(doubt)
     }

@@ -5,22 +5,22 @@
 //! `run`, [`agent`] is its main loop, and [`publisher`] publishes the served version as files.
 
 mod agent;
-mod arrivals;
 mod certificate;
-mod codings;
-mod earlier;
-mod maker;
+mod commands;
+mod encoder_process;
+mod inbox;
+mod index_check;
 mod notify;
-mod orders;
-mod pace;
+mod passed_sockets;
 mod policies;
-mod proof;
+mod precompression;
+mod previous_versions;
 mod publisher;
 mod reload;
 mod scrub;
-mod sockets;
 mod start;
-mod work;
+mod task;
+mod throttle;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::config::checked::{SET_A_SOURCE, nothing_to_serve};
+use crate::config::checked::{SET_SOURCE_HINT, nothing_to_serve_message};
 use docwharf_agent::store::StoreError;
 use docwharf_agent::sync::SyncError;
 use docwharf_base::error_chain::ErrorChain;
@@ -41,10 +41,10 @@ use docwharf_serve::listener::{self, HttpListener, RESERVED_DESCRIPTORS};
 use docwharf_serve::service::RequestService;
 use docwharf_serve::tls::ServerTls;
 
-pub use maker::{COMMAND, Order, make};
-pub use orders::Describe;
-pub use policies::protect_alone;
-pub use start::{Hangup, Start, run, run_on};
+pub use commands::DescribeError;
+pub use encoder_process::{ENCODER_COMMAND, EncoderTask, run_encoder};
+pub use policies::protect_site;
+pub use start::{RunHangup, RunParameters, run, run_on};
 
 /// The reason why the daemon ended without a stop signal.
 #[derive(Debug, thiserror::Error)]
@@ -65,12 +65,12 @@ pub enum DaemonError {
     #[error(
         "a socket named https was passed, and there is no certificate: set tls.certFile and tls.keyFile, or pass the credentials tls-cert and tls-key"
     )]
-    NoPair,
+    NoCertificate,
     /// No listener is configured, and no socket was passed.
     #[error(
         "there is nowhere to serve: server.listen and tls.listen are empty, and no socket was passed; set one of them, or use --no-serve"
     )]
-    Nowhere,
+    NoListener,
     /// The access log cannot be opened.
     #[error("cannot open the access log {}", path.display())]
     Log {
@@ -102,7 +102,7 @@ pub enum DaemonError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The store is empty, and no source is configured.
-    #[error("{}; {SET_A_SOURCE}", nothing_to_serve(store))]
+    #[error("{}; {SET_SOURCE_HINT}", nothing_to_serve_message(store))]
     NothingToServe {
         /// The path of the store.
         store: PathBuf,
@@ -112,7 +112,7 @@ pub enum DaemonError {
     FirstSync(SyncError),
     /// The server or a thread of the daemon ended unexpectedly.
     #[error("the server stopped unexpectedly")]
-    Died(#[source] io::Error),
+    EndedUnexpectedly(#[source] io::Error),
 }
 
 /// Converts bound sockets into listeners, with TLS if `tls` is given.
@@ -134,7 +134,7 @@ pub fn bind(addresses: &[std::net::SocketAddr]) -> Result<Vec<std::net::TcpListe
 
 /// Loads certificate and key for TLS listeners. A certificate that has expired or is not valid yet is used all the
 /// same, with a warning: a site that browsers warn about is more useful than one that is down.
-pub fn tls(files: &KeyPairFiles) -> Result<Arc<ServerTls>, DaemonError> {
+pub fn load_tls(files: &KeyPairFiles) -> Result<Arc<ServerTls>, DaemonError> {
     let pair = KeyPair::load(files)?;
     if let Some(doubt) = pair.date_problem(std::time::SystemTime::now()) {
         tracing::warn!("{doubt}");
@@ -149,7 +149,7 @@ pub fn open_log(settings: Option<&AccessLogSettings>) -> Result<Option<Arc<Acces
     AccessLog::open(settings).map(Some).map_err(|source| DaemonError::Log { path, source })
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
+fn build_runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
     let files = listener::files_allowed();
     if files < RESERVED_DESCRIPTORS {
         return Err(DaemonError::TooFewFiles(files));
@@ -209,7 +209,7 @@ async fn hangup(signal: Option<&mut Signal>) {
 
 /// Runs `serve`: answers requests with `answerer` until a stop signal arrives.
 pub fn serve<A: RequestService>(answerer: Arc<A>, listeners: Vec<HttpListener>) -> Result<(), DaemonError> {
-    let runtime = runtime()?;
+    let runtime = build_runtime()?;
     let result = serve_in(&runtime, answerer, listeners, true);
     runtime.shutdown_background();
     result
@@ -228,21 +228,21 @@ fn serve_in<A: RequestService>(
         let server = tokio::spawn(listener::serve(listeners, answerer, stopped));
         tokio::pin!(server);
         tokio::select! {
-            ended = &mut server => return finish(ended),
+            ended = &mut server => return server_result(ended),
             () = signals.stop() => {}
         }
         stop.send_replace(true);
-        finish(server.await)
+        server_result(server.await)
     })
 }
 
-fn finish(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<(), DaemonError> {
-    ended.map_err(io::Error::other).flatten().map_err(DaemonError::Died)
+fn server_result(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<(), DaemonError> {
+    ended.map_err(io::Error::other).flatten().map_err(DaemonError::EndedUnexpectedly)
 }
 
 /// The effect of SIGHUP on an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnHangup {
+pub enum OriginHangup {
     /// The origin stops, like any program whose terminal is closed.
     Stop,
     /// The origin continues, and logs a warning.
@@ -250,9 +250,9 @@ pub enum OnHangup {
 }
 
 /// The maximum number of connections to an origin's listener of health and metrics.
-const ADMIN_CONNECTIONS: usize = 32;
+const MAX_OPS_CONNECTIONS: usize = 32;
 /// Interval between checks whether the certificate files of an origin have changed.
-const RENEWAL: Duration = Duration::from_mins(1);
+const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Runs `origin`: serves the management API until a stop signal arrives. Health and metrics have listeners of their own
 /// for a few connections.
@@ -261,7 +261,7 @@ pub fn origin(
     listeners: Vec<HttpListener>,
     admin: Vec<std::net::TcpListener>,
     pair: Option<(Arc<ServerTls>, KeyPairFiles)>,
-    hangup: OnHangup,
+    hangup: OriginHangup,
 ) -> Result<(), DaemonError> {
     for url in urls(&listeners) {
         tracing::info!("the API is at {url}v1 (api.baseUrl)");
@@ -269,18 +269,18 @@ pub fn origin(
     for address in admin.iter().filter_map(|listener| listener.local_addr().ok()) {
         tracing::info!("health and metrics are at http://{address}/");
     }
-    let runtime = runtime()?;
+    let runtime = build_runtime()?;
     let (stop, stopped) = watch::channel(false);
-    let few = listener::serve_limited(admin, Arc::new(OriginAdmin(Arc::clone(origin))), stopped, ADMIN_CONNECTIONS);
+    let few = listener::serve_limited(admin, Arc::new(OriginAdmin(Arc::clone(origin))), stopped, MAX_OPS_CONNECTIONS);
     runtime.spawn(async move {
         if let Err(error) = few.await {
             tracing::error!("the listener of health and metrics stopped: {error}");
         }
     });
     if let Some((tls, files)) = pair {
-        runtime.spawn(renew(tls, files));
+        runtime.spawn(reload_when_changed(tls, files));
     }
-    if hangup == OnHangup::GoOn {
+    if hangup == OriginHangup::GoOn {
         // Installed before anything is served: until then, a SIGHUP would end the process.
         let mut hangups = {
             let _inside = runtime.enter();
@@ -292,7 +292,7 @@ pub fn origin(
             }
         });
     }
-    let ended = serve_in(&runtime, Arc::clone(origin), listeners, hangup == OnHangup::Stop);
+    let ended = serve_in(&runtime, Arc::clone(origin), listeners, hangup == OriginHangup::Stop);
     tracing::info!("stopping; what is under way is given up");
     stop.send_replace(true);
     origin.close();
@@ -301,9 +301,9 @@ pub fn origin(
 }
 
 /// Loads the certificate again whenever its files have changed. Never returns; the task ends with the runtime.
-async fn renew(tls: Arc<ServerTls>, files: KeyPairFiles) {
+async fn reload_when_changed(tls: Arc<ServerTls>, files: KeyPairFiles) {
     loop {
-        tokio::time::sleep(RENEWAL).await;
+        tokio::time::sleep(CERTIFICATE_CHECK_INTERVAL).await;
         match tls.reload(&files) {
             Ok(None) => {}
             Ok(Some(_)) => tracing::info!("the TLS certificate is a new one"),

@@ -25,26 +25,26 @@ use docwharf_base::model::units::show_time;
 use super::agent::Agent;
 
 /// The extension of the start timeout that is requested each time while the store is opened.
-const MORE_TIME: Duration = Duration::from_secs(30);
+const START_TIMEOUT_EXTENSION: Duration = Duration::from_secs(30);
 /// The maximum number of messages that are queued while the manager does not accept them.
-const UNSAID: usize = 16;
+const MAX_QUEUED_MESSAGES: usize = 16;
 
 /// The connection to the service manager, if there is one. Clones share it.
 #[derive(Debug, Clone)]
-pub(super) struct Notifier(Option<Arc<Manager>>);
+pub(super) struct Notifier(Option<Arc<ServiceManager>>);
 
 #[derive(Debug)]
-struct Manager {
+struct ServiceManager {
     /// A socket that never blocks, because the accept loops send messages as well.
     socket: UnixDatagram,
     to: SocketAddr,
-    state: Mutex<State>,
+    state: Mutex<NotifierState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct NotifierState {
     /// Messages that have not been sent, oldest first.
-    unsaid: VecDeque<String>,
+    queue: VecDeque<String>,
     /// The last status line.
     status: String,
 }
@@ -61,28 +61,28 @@ impl Notifier {
             let to = address(&name)?;
             let socket = UnixDatagram::unbound().ok()?;
             socket.set_nonblocking(true).ok()?;
-            Some(Arc::new(Manager { socket, to, state: Mutex::default() }))
+            Some(Arc::new(ServiceManager { socket, to, state: Mutex::default() }))
         });
         Notifier(manager)
     }
 
     /// Reports that the sockets accept connections.
     pub(super) fn ready(&self) {
-        self.say(&[NotifyState::Ready]);
+        self.send(&[NotifyState::Ready]);
     }
 
     /// Reports that the configuration is read again; [`Notifier::ready`] ends the reload. The time lets the manager
     /// distinguish this reload from an earlier one.
     pub(super) fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
-            Ok(time) => self.say(&[NotifyState::Reloading, time]),
-            Err(_) => self.say(&[NotifyState::Reloading]),
+            Ok(time) => self.send(&[NotifyState::Reloading, time]),
+            Err(_) => self.send(&[NotifyState::Reloading]),
         }
     }
 
     /// Reports that the process is about to end.
     pub(super) fn stopping(&self) {
-        self.say(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
+        self.send(&[NotifyState::Stopping, NotifyState::Status("stopping")]);
     }
 
     /// Sends the status line, if it has changed.
@@ -97,43 +97,43 @@ impl Notifier {
     }
 
     /// Reports that the process is alive (`WATCHDOG=1`). Queued messages are sent first.
-    pub(super) fn beat(&self) {
-        self.say(&[NotifyState::Watchdog]);
+    pub(super) fn report_alive(&self) {
+        self.send(&[NotifyState::Watchdog]);
     }
 
     /// Requests more time for the start at intervals, until the future is dropped.
     pub(super) async fn ask_for_time(&self) -> Infallible {
-        let micros = u32::try_from(MORE_TIME.as_micros()).unwrap_or(u32::MAX);
+        let micros = u32::try_from(START_TIMEOUT_EXTENSION.as_micros()).unwrap_or(u32::MAX);
         loop {
-            self.say(&[NotifyState::ExtendTimeoutUsec(micros)]);
-            tokio::time::sleep(MORE_TIME / 3).await;
+            self.send(&[NotifyState::ExtendTimeoutUsec(micros)]);
+            tokio::time::sleep(START_TIMEOUT_EXTENSION / 3).await;
         }
     }
 
-    fn say(&self, states: &[NotifyState<'_>]) {
+    fn send(&self, states: &[NotifyState<'_>]) {
         if let Some(manager) = &self.0 {
             manager.queue(&mut manager.state.lock().unwrap_or_else(PoisonError::into_inner), states);
         }
     }
 }
 
-impl Manager {
+impl ServiceManager {
     /// Sends the queued messages, and then `states` as one message. Messages that a busy manager does not accept stay
     /// queued for the next call; if there is no manager (any more), they are dropped.
-    fn queue(&self, state: &mut State, states: &[NotifyState<'_>]) {
+    fn queue(&self, state: &mut NotifierState, states: &[NotifyState<'_>]) {
         let lines: Vec<String> = states.iter().map(ToString::to_string).collect();
         let message = lines.join("\n");
         // Repeated watchdog messages must not displace earlier messages.
-        if state.unsaid.back() != Some(&message) {
-            state.unsaid.push_back(message);
+        if state.queue.back() != Some(&message) {
+            state.queue.push_back(message);
         }
-        if state.unsaid.len() > UNSAID {
-            state.unsaid.pop_front();
+        if state.queue.len() > MAX_QUEUED_MESSAGES {
+            state.queue.pop_front();
         }
-        while let Some(message) = state.unsaid.front() {
+        while let Some(message) = state.queue.front() {
             match self.socket.send_to_addr(message.as_bytes(), &self.to) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                _ => state.unsaid.pop_front(),
+                _ => state.queue.pop_front(),
             };
         }
     }
@@ -149,24 +149,24 @@ fn address(name: &OsStr) -> Option<SocketAddr> {
 }
 
 /// Returns the watchdog timeout of the service manager (`WATCHDOG_USEC`), if it has set one.
-pub(super) fn watchdog() -> Option<Duration> {
+pub(super) fn watchdog_timeout() -> Option<Duration> {
     sd_notify::watchdog_enabled().filter(|period| !period.is_zero())
 }
 
 /// The state of the daemon, shown as a status line for people.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Standing<'a> {
+pub(super) struct StatusLine<'a> {
     /// The short id of the served version, and since when it is active, if that is known.
     pub(super) shown: Option<(&'a str, Option<&'a str>)>,
     /// The error that keeps a newer version or configuration from being used.
     pub(super) error: Option<&'a str>,
     /// The current or next activity.
-    pub(super) next: Next,
+    pub(super) next: AgentActivity,
 }
 
 /// The current or next activity of the agent.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Next {
+pub(super) enum AgentActivity {
     /// The source is being checked.
     Looking,
     /// A bundle is being imported.
@@ -179,7 +179,7 @@ pub(super) enum Next {
     Nothing,
 }
 
-impl fmt::Display for Standing<'_> {
+impl fmt::Display for StatusLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.shown {
             Some((version, Some(since))) => write!(f, "serving {version} since {since}")?,
@@ -187,11 +187,11 @@ impl fmt::Display for Standing<'_> {
             None => f.write_str("no version yet")?,
         }
         match self.next {
-            Next::Looking => f.write_str("; looking for a new one")?,
-            Next::Importing => f.write_str("; importing")?,
-            Next::At(time) => write!(f, "; next look at {}", show_time(time))?,
-            Next::Inbox => f.write_str("; waiting for the inbox")?,
-            Next::Nothing => f.write_str("; looking for nothing")?,
+            AgentActivity::Looking => f.write_str("; looking for a new one")?,
+            AgentActivity::Importing => f.write_str("; importing")?,
+            AgentActivity::At(time) => write!(f, "; next look at {}", show_time(time))?,
+            AgentActivity::Inbox => f.write_str("; waiting for the inbox")?,
+            AgentActivity::Nothing => f.write_str("; looking for nothing")?,
         }
         match self.error {
             Some(error) => write!(f, "; last error: {error}"),
@@ -202,27 +202,27 @@ impl fmt::Display for Standing<'_> {
 
 impl Agent {
     /// Sends the status line to the service manager.
-    pub(super) fn tell_standing(&mut self) {
-        if self.since.as_ref().map(|(id, _)| *id) != self.shown {
+    pub(super) fn send_status_line(&mut self) {
+        if self.served_since.as_ref().map(|(id, _)| *id) != self.served_version {
             let record = self.writer.store().record().ok();
             let since = |id| record.and_then(|record| record.active_since.filter(|_| record.active == Some(id)));
-            self.since = self.shown.map(|id| (id, since(id)));
+            self.served_since = self.served_version.map(|id| (id, since(id)));
         }
         let intent = &self.config.intent;
         let next = match self.running.as_ref().map(|running| running.is_import) {
-            Some(true) => Next::Importing,
-            _ if !intent.enabled => Next::Nothing,
-            _ if !intent.has_source() && self.inbox.is_none() => Next::Nothing,
-            _ if !intent.has_source() => Next::Inbox,
-            Some(false) => Next::Looking,
+            Some(true) => AgentActivity::Importing,
+            _ if !intent.enabled => AgentActivity::Nothing,
+            _ if !intent.has_source() && self.inbox.is_none() => AgentActivity::Nothing,
+            _ if !intent.has_source() => AgentActivity::Inbox,
+            Some(false) => AgentActivity::Looking,
             None => match self.agenda.next.0.saturating_duration_since(Instant::now()) {
-                Duration::ZERO => Next::Looking,
-                wait => Next::At(self.agenda.scheduled.unwrap_or_else(|| SystemTime::now() + wait)),
+                Duration::ZERO => AgentActivity::Looking,
+                wait => AgentActivity::At(self.agenda.scheduled.unwrap_or_else(|| SystemTime::now() + wait)),
             },
         };
-        let short = self.since.as_ref().map(|(id, since)| (id.short(), since.as_deref()));
-        let tls = self.tls_trouble();
-        let standing = Standing {
+        let short = self.served_since.as_ref().map(|(id, since)| (id.short(), since.as_deref()));
+        let tls = self.certificate_problem();
+        let standing = StatusLine {
             shown: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
             error: (self.config_error.as_deref())
                 .or(tls.as_deref())
@@ -242,7 +242,7 @@ mod tests {
         let socket = UnixDatagram::unbound().unwrap();
         socket.set_nonblocking(true).unwrap();
         let to = address(path.as_os_str()).unwrap();
-        Notifier(Some(Arc::new(Manager { socket, to, state: Mutex::default() })))
+        Notifier(Some(Arc::new(ServiceManager { socket, to, state: Mutex::default() })))
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
             while let Ok(n) = manager.recv(&mut buffer) {
                 heard.push(String::from_utf8_lossy(&buffer[..n]).into_owned());
             }
-            notifier.beat();
+            notifier.report_alive();
         }
         while let Ok(n) = manager.recv(&mut buffer) {
             heard.push(String::from_utf8_lossy(&buffer[..n]).into_owned());
@@ -288,14 +288,14 @@ mod tests {
     fn a_standing_is_one_line_for_people() {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let shown = Some(("0123456789ab", Some("2026-09-21T14:00:00Z")));
-        let of = |shown, next, error| Standing { shown, error, next }.to_string();
+        let of = |shown, next, error| StatusLine { shown, error, next }.to_string();
         assert_eq!(
-            of(shown, Next::At(at), None),
+            of(shown, AgentActivity::At(at), None),
             "serving 0123456789ab since 2026-09-21T14:00:00Z; next look at 2026-09-21T14:13:20Z"
         );
-        assert_eq!(of(None, Next::Looking, None), "no version yet; looking for a new one");
+        assert_eq!(of(None, AgentActivity::Looking, None), "no version yet; looking for a new one");
         assert_eq!(
-            of(shown, Next::Inbox, Some("it broke")),
+            of(shown, AgentActivity::Inbox, Some("it broke")),
             "serving 0123456789ab since 2026-09-21T14:00:00Z; waiting for the inbox; last error: it broke"
         );
     }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use crate::admin::live::{Live, Policy};
+use crate::admin::daemon_state::{DaemonState, PolicyState};
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::derived::CSP;
 use docwharf_agent::store::writer::StoreWriter;
@@ -24,15 +24,20 @@ use docwharf_serve::csp_header::VersionPolicies;
 use docwharf_site::external::csp::{self, CspRules, PolicyStatistics, SitePolicies};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::work::step_back;
+use super::task::lower_priority;
 
 /// The maximum size of a stored file of policies in bytes. The policies themselves are bounded while they are
 /// collected.
-const MOST: u64 = 256 << 20;
+const MAX_STORED_BYTES: u64 = 256 << 20;
 
 /// Keeps the policies of `site` up to date for as long as the program runs. Returns at once if no policies are
 /// configured.
-pub(super) async fn live(site: Arc<Site>, writer: Arc<StoreWriter>, threads: usize, told: Arc<Live>) {
+pub(super) async fn maintain_policies(
+    site: Arc<Site>,
+    writer: Arc<StoreWriter>,
+    threads: usize,
+    told: Arc<DaemonState>,
+) {
     let Some(rules) = site.csp_rules().cloned() else { return };
     let mut shown = site.subscribe_to_versions();
     let (mut known, mut failures) = (None, 0);
@@ -46,11 +51,11 @@ pub(super) async fn live(site: Arc<Site>, writer: Arc<StoreWriter>, threads: usi
             continue;
         };
         let preset = rules.preset.name();
-        told.tell(|now| now.policy = Some(Policy { preset, version: version.id, survey: None }));
-        match protect(&site, version.clone(), &writer, &rules, threads).await {
+        told.update(|now| now.policy = Some(PolicyState { preset, version: version.id, survey: None }));
+        match load_or_compute(&site, version.clone(), &writer, &rules, threads).await {
             Some(survey) => {
                 (known, failures) = (Some(version.id), 0);
-                told.tell(|now| now.policy = Some(Policy { preset, version: version.id, survey: Some(survey) }));
+                told.update(|now| now.policy = Some(PolicyState { preset, version: version.id, survey: Some(survey) }));
             }
             // No thread could be started, or another version cancelled the work and this one is served again.
             None if site.current().is_some_and(|now| now.id == version.id) => {
@@ -62,7 +67,7 @@ pub(super) async fn live(site: Arc<Site>, writer: Arc<StoreWriter>, threads: usi
     }
 }
 
-async fn protect(
+async fn load_or_compute(
     site: &Arc<Site>,
     version: Arc<SealedVersion>,
     writer: &Arc<StoreWriter>,
@@ -72,16 +77,16 @@ async fn protect(
     let (send, done) = oneshot::channel();
     let (site, writer, rules) = (Arc::clone(site), Arc::clone(writer), rules.clone());
     let work = move || {
-        step_back(threads);
-        let policies = stored(writer.store(), &version).or_else(|| {
-            let policies = computed(&site, &version, &rules, threads)?;
+        lower_priority(threads);
+        let policies = load_stored(writer.store(), &version).or_else(|| {
+            let policies = compute(&site, &version, &rules, threads)?;
             if let Err(error) = writer.derive(version.id, CSP, &csp::encode_policies(&policies, version.id)) {
                 tracing::warn!("{}; it is computed again at the next start", ErrorChain(&error));
             }
             Some(policies)
         });
         // The receiver is gone when the program ends.
-        let _ = send.send(policies.map(|policies| shown(&site, &version, policies, &rules)));
+        let _ = send.send(policies.map(|policies| serve_policies(&site, &version, policies, &rules)));
     };
     let started = thread::Builder::new().name("docwharf-csp".to_owned()).spawn(work);
     if let Err(error) = started {
@@ -92,8 +97,8 @@ async fn protect(
 }
 
 /// Reads the stored policies of a version, which an earlier process or activation has computed.
-fn stored(store: &VersionStore, version: &SealedVersion) -> Option<SitePolicies> {
-    let bytes = store.derived(version.id, CSP, MOST)?;
+fn load_stored(store: &VersionStore, version: &SealedVersion) -> Option<SitePolicies> {
+    let bytes = store.derived(version.id, CSP, MAX_STORED_BYTES)?;
     match csp::decode_policies(&bytes, version.id, version.index().len()) {
         Ok(policies) => Some(policies),
         Err(fault) => {
@@ -104,7 +109,7 @@ fn stored(store: &VersionStore, version: &SealedVersion) -> Option<SitePolicies>
 }
 
 /// Computes the policies from all pages; `None` if another version is served meanwhile.
-fn computed(site: &Site, version: &SealedVersion, rules: &CspRules, threads: usize) -> Option<SitePolicies> {
+fn compute(site: &Site, version: &SealedVersion, rules: &CspRules, threads: usize) -> Option<SitePolicies> {
     let meanwhile = match rules.preset {
         csp::CspPreset::Airgap => "until then other origins are refused and inline scripts are not named",
         _ => "until then none is sent",
@@ -118,15 +123,15 @@ fn computed(site: &Site, version: &SealedVersion, rules: &CspRules, threads: usi
 }
 
 /// Serves the policies from now on, and logs and returns their statistics.
-fn shown(site: &Site, version: &SealedVersion, policies: SitePolicies, rules: &CspRules) -> PolicyStatistics {
+fn serve_policies(site: &Site, version: &SealedVersion, policies: SitePolicies, rules: &CspRules) -> PolicyStatistics {
     let ready = VersionPolicies::new(version.id, policies, rules);
     let survey = ready.survey;
     site.set_policies(ready);
-    tell(&survey, rules);
+    log_statistics(&survey, rules);
     survey
 }
 
-fn tell(survey: &PolicyStatistics, rules: &CspRules) {
+fn log_statistics(survey: &PolicyStatistics, rules: &CspRules) {
     let PolicyStatistics { pages, unsure, long, longest, .. } = *survey;
     let pages = count_noun(pages, "page");
     tracing::info!("content security policy {}: {pages}, the longest policy has {longest} bytes", rules.preset.name());
@@ -147,10 +152,10 @@ fn tell(survey: &PolicyStatistics, rules: &CspRules) {
 
 /// Computes and serves the policies of a site without a store, on the calling thread. The priority of that thread stays
 /// lowered.
-pub fn protect_alone(site: &Site, threads: usize) {
+pub fn protect_site(site: &Site, threads: usize) {
     let (Some(rules), Some(version)) = (site.csp_rules(), site.current()) else { return };
-    step_back(threads);
-    if let Some(policies) = computed(site, &version, rules, threads) {
-        shown(site, &version, policies, rules);
+    lower_priority(threads);
+    if let Some(policies) = compute(site, &version, rules, threads) {
+        serve_policies(site, &version, policies, rules);
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
 
-use crate::admin::live::Live;
+use crate::admin::daemon_state::DaemonState;
 use docwharf_agent::publish::{PublishCheck, PublishError, PublishOutcome, PublishSettings, publish_version};
 use docwharf_base::backoff;
 use docwharf_base::error_chain::ErrorChain;
@@ -21,10 +21,10 @@ use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::work::step_back;
+use super::task::lower_priority;
 
 /// Interval between checks whether the published folder is up to date and whether old folders can be removed.
-const TICK: Duration = Duration::from_mins(1);
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Publishes the version that a site serves.
 pub(super) struct Publisher {
@@ -33,9 +33,9 @@ pub(super) struct Publisher {
 
 impl Publisher {
     /// Starts publishing in the background.
-    pub(super) fn start(settings: Option<PublishSettings>, site: Arc<Site>, told: Arc<Live>) -> Publisher {
+    pub(super) fn start(settings: Option<PublishSettings>, site: Arc<Site>, told: Arc<DaemonState>) -> Publisher {
         let (send, receive) = watch::channel(settings);
-        tokio::spawn(live(receive, site, told));
+        tokio::spawn(publish_changes(receive, site, told));
         Publisher { settings: send }
     }
 
@@ -49,27 +49,31 @@ impl Publisher {
     }
 }
 
-async fn live(mut settings: watch::Receiver<Option<PublishSettings>>, site: Arc<Site>, told: Arc<Live>) {
+async fn publish_changes(
+    mut settings: watch::Receiver<Option<PublishSettings>>,
+    site: Arc<Site>,
+    told: Arc<DaemonState>,
+) {
     let mut failures = 0;
     let mut shown = site.subscribe_to_versions();
     // A folder that was found complete is not checked file by file again.
     let mut looked: Option<(PublishSettings, VersionId)> = None;
     loop {
         let wanted = settings.borrow_and_update().clone();
-        let mut wait = TICK;
-        told.tell(|now| now.publish.clone_from(&wanted));
+        let mut wait = CHECK_INTERVAL;
+        told.update(|now| now.publish.clone_from(&wanted));
         if let (Some(wanted), Some(version)) = (wanted, site.current()) {
             let now = (wanted.clone(), version.id);
             let care = if looked.as_ref() == Some(&now) { PublishCheck::TrustRecord } else { PublishCheck::CheckFiles };
             match publish(wanted, version, care).await {
                 Ok(()) => {
                     (failures, looked) = (0, Some(now));
-                    told.tell(|now| now.publish_error = None);
+                    told.update(|now| now.publish_error = None);
                 }
                 Err(error) => {
                     failures += 1;
                     let line = ErrorChain(error.as_ref()).to_string();
-                    told.tell(|now| now.publish_error = Some(line));
+                    told.update(|now| now.publish_error = Some(line));
                     wait = backoff::wait_after_failures(failures);
                     tracing::error!(
                         "{}; what was published before stays; trying again in {} s",
@@ -95,7 +99,7 @@ async fn publish(
     let (send, done) = oneshot::channel::<Result<PublishOutcome, PublishError>>();
     let id = version.id;
     thread::Builder::new().name("docwharf-publish".to_owned()).spawn(move || {
-        step_back(1);
+        lower_priority(1);
         // The receiver is gone when the program ends.
         let _ = send.send(publish_version(&settings, &version, care));
     })?;

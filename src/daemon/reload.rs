@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::admin::hosts::AllowedHosts;
-use crate::config::Problem;
-use crate::config::checked::{Config, Sources};
+use crate::admin::allowed_hosts::AllowedHosts;
+use crate::config::ConfigProblem;
+use crate::config::checked::{Config, ConfigSources};
 use crate::config::tls::TlsSettings;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::sync::BundleLocation;
@@ -19,19 +19,19 @@ use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_site::lookup::Addresses;
 
 use super::agent::{Agent, in_force, rhythm};
-use super::start::open_to_all;
+use super::start::admit_all;
 
 impl Agent {
     /// Reads the configuration again and applies it. If it has mistakes, they are logged and the previous one stays in
     /// force. Returns whether it was applied.
     pub(super) fn reload(&mut self) -> bool {
-        match self.load() {
+        match self.read_config() {
             Ok(config) => {
                 self.config_error = None;
-                self.take_over(config);
+                self.apply_config(config);
                 self.warn_of_config();
                 // The configuration may name another certificate, or the files of the same one may have been replaced.
-                self.renew();
+                self.reload_certificate();
                 self.remember_config_error();
                 true
             }
@@ -39,7 +39,7 @@ impl Agent {
                 for problem in &problems {
                     tracing::error!("{}; the configuration before it stays in force", OneLine(&problem.to_string()));
                 }
-                let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
+                let lines: Vec<String> = problems.iter().map(ConfigProblem::to_string).collect();
                 self.config_error = Some(OneLine(&lines.join("; ")).to_string());
                 self.remember_config_error();
                 false
@@ -49,9 +49,9 @@ impl Agent {
 
     /// Reads the configuration. A file that it names for the first time is watched before it is read: a change in
     /// between would otherwise go unnoticed.
-    fn load(&mut self) -> Result<Config, Vec<Problem>> {
+    fn read_config(&mut self) -> Result<Config, Vec<ConfigProblem>> {
         loop {
-            let config = self.sources.load_again()?;
+            let config = self.sources.reload()?;
             let files = watched(&self.sources, &config);
             if self.watch.covers(&files) {
                 return Ok(config);
@@ -61,7 +61,7 @@ impl Agent {
     }
 
     /// Applies a configuration. Keys that need a restart keep their previous value, with a warning.
-    pub(super) fn take_over(&mut self, config: Config) {
+    pub(super) fn apply_config(&mut self, config: Config) {
         // Access control must not wait for a restart.
         let door = config.settings.access_control.clone();
         let is_other_door = door != self.config.settings.access_control;
@@ -107,11 +107,11 @@ impl Agent {
         if is_other_door {
             let door = &self.config.settings.access_control;
             self.site.set_access_control(door.clone());
-            self.staged.set_access_control(open_to_all(door));
+            self.staged.set_access_control(admit_all(door));
             tracing::info!("access or server.trustedProxies has changed: it counts from the next request on");
             self.warn_of_exposure();
         }
-        self.live.allow_hosts(AllowedHosts::new(&self.config.admin_hosts));
+        self.daemon_state.allow_hosts(AllowedHosts::new(&self.config.admin_hosts));
         self.publisher.configure(self.config.publish.clone());
         if inbox {
             self.open_inbox();
@@ -119,7 +119,7 @@ impl Agent {
         if paces_differ {
             self.agenda.change_rhythm(rhythm(&self.config), ClockReading::now(), backoff::random_fraction);
         }
-        self.glance = self.config.inbox.as_ref().map(|_| Instant::now());
+        self.next_inbox_scan = self.config.inbox.as_ref().map(|_| Instant::now());
         self.watch.rewatch(watched(&self.sources, &self.config));
     }
 
@@ -154,7 +154,7 @@ fn still_listening(new: Option<TlsSettings>, before: Option<&TlsSettings>) -> Op
     new.map(|new| TlsSettings { listen: listen.clone(), ..new }).or_else(|| before.cloned())
 }
 
-pub(super) fn watched(sources: &Sources, config: &Config) -> Vec<(WatchedKind, PathBuf)> {
+pub(super) fn watched(sources: &ConfigSources, config: &Config) -> Vec<(WatchedKind, PathBuf)> {
     let mut files = vec![(WatchedKind::Settings, sources.file().0)];
     let intent = &config.intent;
     let key = intent.api.as_ref().and_then(|api| api.api_key.file().cloned());

@@ -25,25 +25,25 @@ use docwharf_serve::Site;
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::agent::Agent;
-use super::work::step_back;
+use super::task::lower_priority;
 
 /// Seconds after which a version that could not be read, or has just been read, may be read again.
-const AGAIN: i64 = 600;
+const RETRY_SECONDS: i64 = 600;
 /// The longest time between two checks which version is due: versions arrive, and clocks are set.
-const LOOK: Duration = Duration::from_hours(1);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_hours(1);
 
 /// A fault of a version that the agent must handle.
 #[derive(Debug)]
-pub(super) enum Finding {
+pub(super) enum VersionFault {
     /// The version is damaged.
-    Rotten(Rotten),
+    Damaged(DamagedVersion),
     /// The index of the version is wrong, or has just been rebuilt: the version must be opened again.
-    Index(VersionId),
+    WrongIndex(VersionId),
 }
 
 /// A version whose image is no longer what was sealed.
 #[derive(Debug)]
-pub(super) struct Rotten {
+pub(super) struct DamagedVersion {
     pub(super) id: VersionId,
     /// The damage.
     pub(super) why: String,
@@ -52,24 +52,29 @@ pub(super) struct Rotten {
 /// The part of the schedule that the store does not record: a damaged version has its turn as well, and a version that
 /// cannot be read at the moment does not delay the others.
 #[derive(Debug, Default)]
-struct Rounds {
+struct ScrubSchedule {
     /// Versions that are due at once.
-    doubted: BTreeSet<VersionId>,
+    due_at_once: BTreeSet<VersionId>,
     /// The earliest time at which a version is due, in seconds since 1970.
     not_before: BTreeMap<VersionId, i64>,
 }
 
 /// Verifies versions when they are due, for as long as the program runs. A damaged version is marked in the store
 /// before it is sent to `found`.
-pub(super) async fn live(writer: Arc<StoreWriter>, site: Arc<Site>, every: Duration, found: mpsc::Sender<Finding>) {
-    let mut rounds = Rounds::default();
+pub(super) async fn verify_versions(
+    writer: Arc<StoreWriter>,
+    site: Arc<Site>,
+    every: Duration,
+    found: mpsc::Sender<VersionFault>,
+) {
+    let mut rounds = ScrubSchedule::default();
     let begun = Arc::clone(&writer);
     match spawn_blocking(move || begun.begin_run()).await {
         // Versions that were stored when the power failed are verified now.
         Ok(Ok(true)) => {
             tracing::info!("the previous docwharf did not end cleanly; the stored versions are read again");
             let store = writer.store().clone();
-            rounds.doubted =
+            rounds.due_at_once =
                 spawn_blocking(move || store.verified_times().into_keys().collect()).await.unwrap_or_default();
         }
         Ok(Ok(false)) => {}
@@ -84,37 +89,37 @@ pub(super) async fn live(writer: Arc<StoreWriter>, site: Arc<Site>, every: Durat
         let known =
             spawn_blocking(move || (store.record().ok().and_then(|record| record.active), store.verified_times()));
         let Ok((active, proved)) = known.await else { return };
-        let id = match next(active, &proved, whole, &rounds) {
+        let id = match next_due(active, &proved, whole, &rounds) {
             Ok(id) => id,
             Err(wait) => {
                 tokio::select! {
-                    () = sleep(wait.min(LOOK)) => {}
+                    () = sleep(wait.min(MAX_CHECK_INTERVAL)) => {}
                     // A response could not be sent as it was sealed.
-                    versions = site.wait_for_damage() => rounds.doubted.extend(versions),
+                    versions = site.wait_for_damage() => rounds.due_at_once.extend(versions),
                 }
                 continue;
             }
         };
-        rounds.doubted.remove(&id);
+        rounds.due_at_once.remove(&id);
         let was_known = writer.store().is_known_damaged(id);
-        let pause = match one(&writer, id).await {
+        let pause = match verify_version(&writer, id).await {
             Ok(ScrubResult::Damaged(why)) => {
-                if !was_known && found.send(Finding::Rotten(Rotten { id, why })).await.is_err() {
+                if !was_known && found.send(VersionFault::Damaged(DamagedVersion { id, why })).await.is_err() {
                     return;
                 }
                 whole
             }
             Ok(ScrubResult::Mended) => {
-                if found.send(Finding::Index(id)).await.is_err() {
+                if found.send(VersionFault::WrongIndex(id)).await.is_err() {
                     return;
                 }
-                AGAIN
+                RETRY_SECONDS
             }
-            Ok(ScrubResult::Whole | ScrubResult::Gone) => AGAIN,
+            Ok(ScrubResult::Whole | ScrubResult::Gone) => RETRY_SECONDS,
             Err(error) => {
                 tracing::warn!("cannot read version {} again: {error}; trying again in 10 min", id.short());
-                rounds.doubted.insert(id);
-                AGAIN
+                rounds.due_at_once.insert(id);
+                RETRY_SECONDS
             }
         };
         rounds.not_before.insert(id, unix_seconds(SystemTime::now()).saturating_add(pause));
@@ -123,31 +128,31 @@ pub(super) async fn live(writer: Arc<StoreWriter>, site: Arc<Site>, every: Durat
 }
 
 /// Returns the version that is due, the active one first, or the time until one is due.
-fn next(
+fn next_due(
     active: Option<VersionId>,
     proved: &BTreeMap<VersionId, i64>,
     every: i64,
-    rounds: &Rounds,
+    rounds: &ScrubSchedule,
 ) -> Result<VersionId, Duration> {
     let now = unix_seconds(SystemTime::now());
     let left = proved.iter().map(|(&id, &time)| {
         // A clock that was set back must not postpone it.
-        let due = if rounds.doubted.contains(&id) { 0 } else { time.min(now).saturating_add(every) - now };
-        let held = rounds.not_before.get(&id).map_or(0, |&until| (until - now).min(every.max(AGAIN)));
+        let due = if rounds.due_at_once.contains(&id) { 0 } else { time.min(now).saturating_add(every) - now };
+        let held = rounds.not_before.get(&id).map_or(0, |&until| (until - now).min(every.max(RETRY_SECONDS)));
         (due.max(held).max(0), active != Some(id), id)
     });
     match left.min() {
         Some((0, _, id)) => Ok(id),
         Some((left, ..)) => Err(Duration::from_secs(left.unsigned_abs())),
-        None => Err(LOOK),
+        None => Err(MAX_CHECK_INTERVAL),
     }
 }
 
-async fn one(writer: &Arc<StoreWriter>, id: VersionId) -> io::Result<ScrubResult> {
+async fn verify_version(writer: &Arc<StoreWriter>, id: VersionId) -> io::Result<ScrubResult> {
     let (send, done) = oneshot::channel();
     let writer = Arc::clone(writer);
     thread::Builder::new().name("docwharf-scrub".to_owned()).spawn(move || {
-        step_back(1);
+        lower_priority(1);
         // The receiver is gone when the program ends.
         let _ = send.send(scrub(&writer, id));
     })?;
@@ -158,8 +163,8 @@ impl Agent {
     /// Handles a damaged version. If it is the served one, the best of the other versions is served instead; without
     /// another version it stays, because most of it is undamaged, and log, status and metrics report the damage. Then
     /// the source is checked, to fetch the content again.
-    pub(super) async fn give_up(&mut self, rotten: Rotten) {
-        let Rotten { id, why } = rotten;
+    pub(super) async fn handle_damage(&mut self, rotten: DamagedVersion) {
+        let DamagedVersion { id, why } = rotten;
         // The version may have been repaired while the finding waited for its turn.
         if !self.writer.store().is_suspect(id) {
             return;
@@ -167,25 +172,25 @@ impl Agent {
         // Its assets are not served any more: browsers would keep a damaged one without requesting it again.
         self.site.release_version(id);
         self.writer.note("docwharf run", "damaged", Some(id), Some(why.clone()));
-        if self.shown != Some(id) {
+        if self.served_version != Some(id) {
             let short = id.short();
             tracing::error!("the stored version {short} is damaged: {why}; import its bundle again to mend it");
             return;
         }
-        let instead = self.next_best(id).await;
+        let instead = self.open_next_best(id).await;
         let short = id.short();
-        self.lost = Some(id);
+        self.damaged_version = Some(id);
         if let Some((other, version)) = instead {
             let other_short = other.short();
             tracing::error!(
                 "the version that was served, {short}, is damaged: {why}; {other_short} is served until it is mended"
             );
-            self.show(other, version);
+            self.serve_version(other, version);
             self.site.release_version(id);
             self.writer.note("docwharf run", "fell back", Some(other), None);
         } else {
             // The served mapping is of the damaged image; after a repair the version must be opened again.
-            self.is_stale = true;
+            self.must_reopen = true;
             tracing::error!(
                 "the version that is served, {short}, is damaged: {why}; there is no other to serve: import its bundle again"
             );
@@ -193,7 +198,7 @@ impl Agent {
         self.agenda.wake(SyncTrigger::Interval);
     }
 
-    async fn next_best(&self, damaged: VersionId) -> Option<(VersionId, SealedVersion)> {
+    async fn open_next_best(&self, damaged: VersionId) -> Option<(VersionId, SealedVersion)> {
         let (writer, intent) = (Arc::clone(&self.writer), self.config.intent.clone());
         let best = spawn_blocking(move || {
             let record = writer.store().record().ok()?;
@@ -219,7 +224,7 @@ mod tests {
         let id = VersionId(Digest::of(b"a version"));
         let now = unix_seconds(SystemTime::now());
         let year = 365 * 24 * 3600;
-        let due = |time: i64| next(None, &BTreeMap::from([(id, time)]), 3600, &Rounds::default());
+        let due = |time: i64| next_due(None, &BTreeMap::from([(id, time)]), 3600, &ScrubSchedule::default());
         for time in [now + 1, now + year, i64::MAX] {
             let left = due(time).expect_err("it was proved").as_secs();
             assert!((3590..=3600).contains(&left), "{left} s for {}", time - now);

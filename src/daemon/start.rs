@@ -10,13 +10,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use crate::admin::hosts::AllowedHosts;
-use crate::admin::live::Live;
-use crate::admin::metrics::Metrics;
-use crate::admin::routes::Admin;
-use crate::admin::socket::Control;
+use crate::admin::allowed_hosts::AllowedHosts;
+use crate::admin::control_socket::ControlSocket;
+use crate::admin::daemon_state::DaemonState;
+use crate::admin::metrics::DaemonMetrics;
+use crate::admin::routes::AdminService;
 use crate::admin::staged_site::StagedSite;
-use crate::config::checked::{Config, Sources};
+use crate::config::checked::{Config, ConfigSources};
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::store::{CONTROL, VersionStore};
@@ -34,31 +34,31 @@ use docwharf_serve::{Site, SiteSettings};
 use docwharf_site::mapping;
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::agent::{Agent, Ground};
+use super::agent::{Agent, AgentParameters};
+use super::commands::DescribeError;
 use super::notify::{self, Notifier};
-use super::orders::Describe;
-use super::work::half_the_cores;
+use super::task::default_thread_count;
 use super::{
-    DaemonError, StopSignals, announce, bind, codings, earlier, finish, listeners, open_log, policies, proof, runtime,
-    scrub, sockets, urls,
+    DaemonError, StopSignals, announce, bind, build_runtime, index_check, listeners, open_log, passed_sockets,
+    policies, precompression, previous_versions, scrub, server_result, urls,
 };
 
 /// The maximum number of queued commands; further ones wait at the socket.
-const ORDERS_WAITING: usize = 16;
+const MAX_QUEUED_COMMANDS: usize = 16;
 
 /// The longest time that the end of the process waits for background work.
-const PATIENCE_AT_END: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The maximum number of connections to the admin listener. They use the file descriptors that the server reserves.
-const FEW: usize = 24;
+const MAX_ADMIN_CONNECTIONS: usize = 24;
 
 /// The maximum number of connections to the listener of the staged version, from the same reserve: enough for two
 /// browsers.
-const STAGED_CONNECTIONS: usize = 12;
+const MAX_STAGED_CONNECTIONS: usize = 12;
 
 /// The effect of SIGHUP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hangup {
+pub enum RunHangup {
     /// Read the configuration again and check the source.
     Reload,
     /// The terminal was closed: stop.
@@ -67,22 +67,22 @@ pub enum Hangup {
 
 /// The parameters of `run`.
 #[derive(Debug)]
-pub struct Start {
+pub struct RunParameters {
     /// The sources of the configuration, for reloads.
-    pub sources: Sources,
+    pub sources: ConfigSources,
     /// The configuration at the start.
     pub config: Config,
     /// The longest time to wait for the lock of the store.
-    pub patience: Duration,
+    pub lock_timeout: Duration,
     /// The effect of SIGHUP.
-    pub hangup: Hangup,
+    pub hangup: RunHangup,
     /// Converts errors for clients of the control socket.
-    pub describe: Describe,
+    pub describe: DescribeError,
 }
 
 /// The sockets and files that are opened before the store.
 #[derive(Debug)]
-struct Opened {
+struct OpenedSockets {
     public: Vec<HttpListener>,
     admin: Vec<TcpListener>,
     staged: Vec<TcpListener>,
@@ -91,19 +91,23 @@ struct Opened {
 }
 
 /// Runs the daemon until a stop signal arrives. Without `serve`, there is no listener for the site.
-pub fn run(start: Start, serve: bool) -> Result<(), DaemonError> {
-    let passed = sockets::passed()?;
-    let opened = open(&start.config, passed, serve)?;
+pub fn run(start: RunParameters, serve: bool) -> Result<(), DaemonError> {
+    let passed = passed_sockets::take_passed_sockets()?;
+    let opened = open_listeners(&start.config, passed, serve)?;
     // Only `run` reports to a service manager; the demonstration does not, even if it was started by one.
-    begin(opened, start, &Notifier::from_env())
+    run_opened(opened, start, &Notifier::from_env())
 }
 
 /// Opens the certificate, the access log and the sockets. Passed sockets replace the configured addresses of their
 /// kind.
-fn open(config: &Config, passed: sockets::Passed, serve: bool) -> Result<Opened, DaemonError> {
+fn open_listeners(
+    config: &Config,
+    passed: passed_sockets::PassedSockets,
+    serve: bool,
+) -> Result<OpenedSockets, DaemonError> {
     // Before any socket listens, so that an unusable certificate or log is an error first.
     let tls = match &config.tls {
-        Some(tls) if serve => Some(super::tls(&tls.files)?),
+        Some(tls) if serve => Some(super::load_tls(&tls.files)?),
         _ => None,
     };
     let log = if serve { open_log(config.log.as_ref())? } else { None };
@@ -118,33 +122,33 @@ fn open(config: &Config, passed: sockets::Passed, serve: bool) -> Result<Opened,
                 public.extend(listeners(or_bind(passed.tls, &settings.listen)?, Some(tls)));
             }
             _ if passed.tls.is_empty() => {}
-            _ => return Err(DaemonError::NoPair),
+            _ => return Err(DaemonError::NoCertificate),
         }
         if public.is_empty() {
-            return Err(DaemonError::Nowhere);
+            return Err(DaemonError::NoListener);
         }
     }
     let admin = or_bind(passed.admin, &config.admin)?;
     let staged = or_bind(passed.staged, &config.staged)?;
-    Ok(Opened { public, admin, staged, tls, log })
+    Ok(OpenedSockets { public, admin, staged, tls, log })
 }
 
 /// Runs the daemon on sockets that are already bound, without TLS, access log and service manager.
-pub fn run_on(sockets: Vec<TcpListener>, start: Start) -> Result<(), DaemonError> {
+pub fn run_on(sockets: Vec<TcpListener>, start: RunParameters) -> Result<(), DaemonError> {
     let (admin, staged) = (bind(&start.config.admin)?, bind(&start.config.staged)?);
-    let opened = Opened { public: listeners(sockets, None), admin, staged, tls: None, log: None };
-    begin(opened, start, &Notifier::none())
+    let opened = OpenedSockets { public: listeners(sockets, None), admin, staged, tls: None, log: None };
+    run_opened(opened, start, &Notifier::none())
 }
 
-fn begin(opened: Opened, start: Start, notifier: &Notifier) -> Result<(), DaemonError> {
+fn run_opened(opened: OpenedSockets, start: RunParameters, notifier: &Notifier) -> Result<(), DaemonError> {
     let config = &start.config;
     // Checked first, so that no empty store is created.
     if !config.receives_versions() && VersionStore::at(&config.store).versions()?.is_empty() {
         return Err(DaemonError::NothingToServe { store: config.store.clone() });
     }
-    let runtime = runtime()?;
+    let runtime = build_runtime()?;
     let log = opened.log.clone();
-    let result = runtime.block_on(live(start, opened, notifier));
+    let result = runtime.block_on(run_daemon(start, opened, notifier));
     // A seal in progress is abandoned; the next start continues from what has been downloaded.
     runtime.shutdown_background();
     if let Some(log) = log {
@@ -153,11 +157,11 @@ fn begin(opened: Opened, start: Start, notifier: &Notifier) -> Result<(), Daemon
     result
 }
 
-async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), DaemonError> {
-    let Opened { public: listeners, admin: admin_listeners, staged: staged_listeners, tls, log } = opened;
-    let Start { sources, config, patience, hangup: on_hangup, describe } = start;
+async fn run_daemon(start: RunParameters, opened: OpenedSockets, notifier: &Notifier) -> Result<(), DaemonError> {
+    let OpenedSockets { public: listeners, admin: admin_listeners, staged: staged_listeners, tls, log } = opened;
+    let RunParameters { sources, config, lock_timeout: patience, hangup: on_hangup, describe } = start;
     // Installed before any other process can know of this one; opening the store may take long.
-    let mut signals = StopSignals::new(on_hangup == Hangup::Stop)?;
+    let mut signals = StopSignals::new(on_hangup == RunHangup::Stop)?;
     let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
     let site = Site::with_access_log(config.settings.clone(), log);
     site.set_rules(Arc::clone(&config.rules));
@@ -167,7 +171,7 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     };
     notifier.status("opening the store");
     let (writer, shown) = tokio::select! {
-        opened = opening => opened.map_err(|panic| DaemonError::Died(io::Error::other(panic)))??,
+        opened = opening => opened.map_err(|panic| DaemonError::EndedUnexpectedly(io::Error::other(panic)))??,
         () = signals.stop() => return Ok(()),
         // Opening waits for the lock and may have to rebuild an index.
         never = notifier.ask_for_time() => match never {},
@@ -175,9 +179,9 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     let (stop, stopped) = watch::channel(false);
     let reached = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
     let (for_admin, for_staged) = (addresses(&admin_listeners), addresses(&staged_listeners));
-    let live = Arc::new(Live::new(urls(&listeners), for_admin, for_staged, tls.clone()));
+    let live = Arc::new(DaemonState::new(urls(&listeners), for_admin, for_staged, tls.clone()));
     live.allow_hosts(AllowedHosts::new(&config.admin_hosts));
-    let pulse = pulse(notifier);
+    let pulse = start_watchdog(notifier);
     // Bound before the announcement: a command that follows it at once waits in the socket's queue instead of finding
     // no daemon.
     let control = bind_control(writer.store().root());
@@ -191,29 +195,29 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
     });
     // On a machine with one core, the remaining work would delay the first requests.
     let _ = readers.await;
-    earlier::keep(&writer, &site, opening_earlier);
-    let (send, orders) = mpsc::channel(ORDERS_WAITING);
-    let metrics = Arc::new(Metrics::new(tls.is_some()));
+    previous_versions::retain_previous_versions(&writer, &site, opening_earlier);
+    let (send, orders) = mpsc::channel(MAX_QUEUED_COMMANDS);
+    let metrics = Arc::new(DaemonMetrics::new(tls.is_some()));
     // Every client that reaches the listener of the staged version may read it, whatever [access] says. A staged
     // version that is replaced needs no asset grace, because no reader has its pages open.
-    let (asset_grace, door) = (Duration::ZERO, open_to_all(&config.settings.access_control));
+    let (asset_grace, door) = (Duration::ZERO, admit_all(&config.settings.access_control));
     let staged = Site::new(SiteSettings { asset_grace, access_control: door, ..config.settings.clone() });
     staged.set_rules(Arc::clone(&config.rules));
-    let admin = Arc::new(Admin {
+    let admin = Arc::new(AdminService {
         store: writer.store().clone(),
         live: Arc::clone(&live),
         metrics: Arc::clone(&metrics),
         site: Arc::clone(&site),
         orders: send,
-        pulse,
+        watchdog: pulse,
     });
-    tokio::spawn(policies::live(
+    tokio::spawn(policies::maintain_policies(
         Arc::clone(&site),
         Arc::clone(&writer),
-        config.threads.unwrap_or_else(half_the_cores),
+        config.threads.unwrap_or_else(default_thread_count),
         Arc::clone(&live),
     ));
-    let codings = tokio::spawn(codings::live(
+    let codings = tokio::spawn(precompression::maintain_codings(
         Arc::clone(&site),
         Arc::clone(&writer),
         config.codings.clone(),
@@ -221,15 +225,15 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
         stopped.clone(),
     ));
     let (find, found) = mpsc::channel(1);
-    proof::begin(&site, find.clone());
+    index_check::verify_index(&site, find.clone());
     if let Some(every) = config.scrub {
-        tokio::spawn(scrub::live(Arc::clone(&writer), Arc::clone(&site), every, find));
+        tokio::spawn(scrub::verify_versions(Arc::clone(&writer), Arc::clone(&site), every, find));
     }
     // The lock must outlive the control socket: otherwise this process could remove the socket of the next daemon.
     let lock = Arc::clone(&writer);
     let mut admins = serve_admin(&admin, control, admin_listeners, &stopped);
     serve_staged(&mut admins, &staged, staged_listeners, &admin.live, &stopped);
-    let mut agent = Agent::new(Ground {
+    let mut agent = Agent::new(AgentParameters {
         writer,
         sources,
         config,
@@ -244,21 +248,21 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
         reached,
     });
     tokio::select! {
-        ended = &mut server => return finish(ended),
+        ended = &mut server => return server_result(ended),
         () = signals.stop() => notifier.stopping(),
-        ended = agent.live(hangup, orders, found) => {
+        ended = agent.run(hangup, orders, found) => {
             notifier.stopping();
             return ended;
         }
     }
-    agent.call_off();
+    agent.cancel_task();
     stop.send_replace(true);
     // Clients that still wait for a reply learn that there will be none.
     drop(agent);
-    let ended = finish(server.await);
+    let ended = server_result(server.await);
     // Half-made files are removed while this process holds the lock. If the thread gets no processor in time, the next
     // start removes them.
-    let _ = tokio::time::timeout(PATIENCE_AT_END, codings).await;
+    let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, codings).await;
     while admins.join_next().await.is_some() {}
     if let Err(error) = lock.end_run() {
         tracing::warn!("{}; what is stored is read again at the next start", ErrorChain(&error));
@@ -268,7 +272,7 @@ async fn live(start: Start, opened: Opened, notifier: &Notifier) -> Result<(), D
 }
 
 /// Returns access control with the same trusted proxies that admits every client.
-pub(super) fn open_to_all(door: &AccessControl) -> AccessControl {
+pub(super) fn admit_all(door: &AccessControl) -> AccessControl {
     AccessControl { access: AccessPolicy::default(), proxies: door.proxies.clone() }
 }
 
@@ -278,8 +282,8 @@ fn addresses(listeners: &[TcpListener]) -> Vec<String> {
 }
 
 /// Binds the control socket. Without it the site is served all the same; commands then report that the store is locked.
-fn bind_control(store: &Path) -> Option<Control> {
-    let bound = Control::bind(store).inspect_err(|error| {
+fn bind_control(store: &Path) -> Option<ControlSocket> {
+    let bound = ControlSocket::bind(store).inspect_err(|error| {
         tracing::warn!(
             "cannot listen on {}: {error}; commands such as `docwharf sync` cannot reach this daemon",
             store.join(CONTROL).display()
@@ -290,8 +294,8 @@ fn bind_control(store: &Path) -> Option<Control> {
 
 /// Serves the admin routes on the control socket, and on the admin listener if there is one.
 fn serve_admin(
-    admin: &Arc<Admin>,
-    control: Option<Control>,
+    admin: &Arc<AdminService>,
+    control: Option<ControlSocket>,
     listeners: Vec<TcpListener>,
     stopped: &watch::Receiver<bool>,
 ) -> JoinSet<()> {
@@ -303,7 +307,7 @@ fn serve_admin(
         for address in &admin.live.admin {
             tracing::info!("health, status and metrics are at {address}");
         }
-        let serving_on = listener::serve_limited(listeners, Arc::clone(admin), stopped.clone(), FEW);
+        let serving_on = listener::serve_limited(listeners, Arc::clone(admin), stopped.clone(), MAX_ADMIN_CONNECTIONS);
         serving.spawn(async move {
             if let Err(error) = serving_on.await {
                 tracing::error!("the admin listener stopped: {error}");
@@ -318,7 +322,7 @@ fn serve_staged(
     serving: &mut JoinSet<()>,
     staged: &Arc<Site>,
     listeners: Vec<TcpListener>,
-    live: &Live,
+    live: &DaemonState,
     stopped: &watch::Receiver<bool>,
 ) {
     if listeners.is_empty() {
@@ -328,7 +332,7 @@ fn serve_staged(
         tracing::info!("a version that waits to become active is served at {address}");
     }
     let site = Arc::new(StagedSite(Arc::clone(staged)));
-    let serving_on = listener::serve_limited(listeners, site, stopped.clone(), STAGED_CONNECTIONS);
+    let serving_on = listener::serve_limited(listeners, site, stopped.clone(), MAX_STAGED_CONNECTIONS);
     serving.spawn(async move {
         if let Err(error) = serving_on.await {
             tracing::error!("the listener of the staged version stopped: {error}");
@@ -338,13 +342,13 @@ fn serve_staged(
 
 /// Creates the watchdog of the accept loops. It notifies the service manager at least three times within the manager's
 /// watchdog timeout.
-fn pulse(notifier: &Notifier) -> Arc<Watchdog> {
-    let watchdog = notify::watchdog();
+fn start_watchdog(notifier: &Notifier) -> Arc<Watchdog> {
+    let watchdog = notify::watchdog_timeout();
     let every = watchdog.map_or(HEARTBEAT_INTERVAL, |period| HEARTBEAT_INTERVAL.min(period / 3));
     let notifier = notifier.clone();
     Watchdog::new(every, move || {
         if watchdog.is_some() {
-            notifier.beat();
+            notifier.report_alive();
         }
     })
 }
@@ -356,7 +360,7 @@ fn open_store(
     patience: Duration,
 ) -> Result<(Arc<StoreWriter>, Option<VersionId>), DaemonError> {
     let writer = Arc::new(StoreWriter::open(&config.store, patience)?);
-    let shown = show_best(&writer, config, site)?;
+    let shown = serve_best_version(&writer, config, site)?;
     // Stored versions that wait for a person are a reason to run, too.
     if shown.is_none() && !config.receives_versions() && writer.store().versions()?.is_empty() {
         return Err(DaemonError::NothingToServe { store: config.store.clone() });
@@ -365,14 +369,14 @@ fn open_store(
 }
 
 /// Logs the mistakes in the rules that a version contains.
-pub(super) fn warn_of(version: &SealedVersion) {
+pub(super) fn warn_about_rules(version: &SealedVersion) {
     if let Some(doubts) = version.describe_rule_faults() {
         tracing::warn!("version {}: {doubts}", version.id.short());
     }
 }
 
 /// Serves the active version, or the best of the others if it is damaged.
-fn show_best(writer: &StoreWriter, config: &Config, site: &Site) -> Result<Option<VersionId>, DaemonError> {
+fn serve_best_version(writer: &StoreWriter, config: &Config, site: &Site) -> Result<Option<VersionId>, DaemonError> {
     let record = read_record(writer).map_err(|error| match error {
         SyncError::Store(error) => DaemonError::Store(error),
         other => DaemonError::FirstSync(other),
@@ -382,7 +386,7 @@ fn show_best(writer: &StoreWriter, config: &Config, site: &Site) -> Result<Optio
     for id in candidates(&record, &config.intent, stored.iter().map(|version| version.id)) {
         match open::open_quickly(writer, id, &config.intent.effort) {
             Ok(version) => {
-                warn_of(&version);
+                warn_about_rules(&version);
                 // Caches of clients may hold responses from another version, which was served before this process
                 // started.
                 if record.previous.is_some() || record.active != Some(id) {

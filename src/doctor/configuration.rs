@@ -1,20 +1,20 @@
 //! Checks the configuration: every mistake, and what is allowed but probably not intended.
 
-use crate::config::access::{addresses, exposed};
-use crate::config::checked::{Config, SET_A_SOURCE, Sources, nothing_to_serve};
+use crate::config::access::{exposure_warning, site_addresses};
+use crate::config::checked::{Config, ConfigSources, SET_SOURCE_HINT, nothing_to_serve_message};
 use docwharf_agent::sync::BundleLocation;
 
-use super::Check;
+use super::DoctorCheck;
 
-const NAME: &str = "configuration";
+const CHECK_NAME: &str = "configuration";
 
 /// Returns the configuration, if it has no mistakes, and the checks.
-pub(super) fn check(sources: &Sources) -> (Option<Config>, Vec<Check>) {
+pub(super) fn check(sources: &ConfigSources) -> (Option<Config>, Vec<DoctorCheck>) {
     let config = match sources.load() {
         Ok(config) => config,
         Err(problems) => {
-            let of = |problem: &crate::config::Problem| {
-                Check::error(NAME, problem.to_string(), "correct it; docwharf config init shows every key")
+            let of = |problem: &crate::config::ConfigProblem| {
+                DoctorCheck::error(CHECK_NAME, problem.to_string(), "correct it; docwharf config init shows every key")
             };
             return (None, problems.iter().map(of).collect());
         }
@@ -23,25 +23,32 @@ pub(super) fn check(sources: &Sources) -> (Option<Config>, Vec<Check>) {
     let is_there = named || file.exists();
     let mut checks = Vec::new();
     let has_nothing = config.has_nothing_to_serve();
-    let doubts = if has_nothing { Vec::new() } else { doubts(&config) };
+    let doubts = if has_nothing { Vec::new() } else { unintended_settings(&config) };
     for warning in config.warnings.iter().map(ToString::to_string).chain(doubts) {
-        checks.push(Check::warning(NAME, warning, "change it if that is not intended"));
+        checks.push(DoctorCheck::warning(CHECK_NAME, warning, "change it if that is not intended"));
     }
     if has_nothing {
         let begin = format!("docwharf config init {} begins a configuration; in it, ", file.display());
         let begin = if is_there { "" } else { &begin };
-        checks.push(Check::error(NAME, nothing_to_serve(&config.store), format!("{begin}{SET_A_SOURCE}")));
+        checks.push(DoctorCheck::error(
+            CHECK_NAME,
+            nothing_to_serve_message(&config.store),
+            format!("{begin}{SET_SOURCE_HINT}"),
+        ));
     }
     if !is_there {
-        checks.push(Check::ok(NAME, format!("there is no {}: environment and defaults are in force", file.display())));
+        checks.push(DoctorCheck::ok(
+            CHECK_NAME,
+            format!("there is no {}: environment and defaults are in force", file.display()),
+        ));
     } else if checks.is_empty() {
-        checks.push(Check::ok(NAME, file.display().to_string()));
+        checks.push(DoctorCheck::ok(CHECK_NAME, file.display().to_string()));
     }
     (Some(config), checks)
 }
 
 /// Returns what a configuration allows but probably does not intend, besides the warnings of its reader.
-pub fn doubts(config: &Config) -> Vec<String> {
+pub fn unintended_settings(config: &Config) -> Vec<String> {
     let mut doubts = Vec::new();
     let intent = &config.intent;
     if let Some(BundleLocation::File(path)) = &intent.bundle
@@ -59,14 +66,14 @@ pub fn doubts(config: &Config) -> Vec<String> {
             "tls.listen is not set: nothing is served encrypted, unless systemd passes a socket named https".to_owned(),
         );
     }
-    doubts.extend(exposed(&config.settings.access_control.access, addresses(config)));
+    doubts.extend(exposure_warning(&config.settings.access_control.access, site_addresses(config)));
     if intent.api.is_some() && intent.each_look && !intent.probes_said {
         doubts.push(
             "each look exports: set sync.probe, or leave out interval and schedule, to export after changes".to_owned(),
         );
     }
     if !config.receives_versions() {
-        doubts.push(format!("there is no source: {SET_A_SOURCE}"));
+        doubts.push(format!("there is no source: {SET_SOURCE_HINT}"));
     }
     doubts
 }

@@ -6,32 +6,36 @@ use std::path::Path;
 use crate::config::checked::Config;
 use docwharf_agent::sync::api_key::KeyPlace;
 
-use super::Check;
-use super::permissions::{Use, walk};
-use super::subject::{ServiceUser, Subject};
+use super::DoctorCheck;
+use super::checked_user::{CheckedUser, ServiceUser};
+use super::permissions::{PathUse, find_blocked};
 
-const NAME: &str = "key";
+const CHECK_NAME: &str = "key";
 
-pub(super) fn check(config: &Config, subject: &Subject) -> Check {
-    let Some(api) = &config.intent.api else { return Check::ok(NAME, "not needed: there is no [api]") };
+pub(super) fn check(config: &Config, subject: &CheckedUser) -> DoctorCheck {
+    let Some(api) = &config.intent.api else { return DoctorCheck::ok(CHECK_NAME, "not needed: there is no [api]") };
     let place = api.api_key.name();
     if let (KeyPlace::File(path), Some(service)) = (&api.api_key, subject.service())
         && path.exists()
-        && let Some(barrier) = walk(NAME, path, Use::Read, subject)
+        && let Some(barrier) = find_blocked(CHECK_NAME, path, PathUse::Read, subject)
     {
         return unreadable(path, &barrier.found, service);
     }
     if let Err(absent) = api.api_key.read() {
-        return Check::error(NAME, absent.to_string(), advice(&api.api_key));
+        return DoctorCheck::error(CHECK_NAME, absent.to_string(), advice(&api.api_key));
     }
     let mode = api.api_key.file().and_then(|path| std::fs::metadata(path).ok());
     let mode =
         mode.map_or_else(String::new, |metadata| format!(", mode {:04o}", metadata.permissions().mode() & 0o7777));
     if api.api_key.is_too_open() {
         let found = format!("{place} is open to more than owner and group{mode}");
-        return Check::warning(NAME, found, "chmod 0640 it, and replace the key if others may have read it");
+        return DoctorCheck::warning(
+            CHECK_NAME,
+            found,
+            "chmod 0640 it, and replace the key if others may have read it",
+        );
     }
-    Check::ok(NAME, format!("{place}{mode}"))
+    DoctorCheck::ok(CHECK_NAME, format!("{place}{mode}"))
 }
 
 fn advice(key: &KeyPlace) -> String {
@@ -48,7 +52,7 @@ fn advice(key: &KeyPlace) -> String {
 }
 
 /// Returns the error for a key file that the service cannot read. systemd can pass it as a credential.
-fn unreadable(path: &Path, why: &str, service: &ServiceUser) -> Check {
+fn unreadable(path: &Path, why: &str, service: &ServiceUser) -> DoctorCheck {
     let found = format!("the service cannot read {} (api.keyFile): {why}", path.display());
     let take_out = "take api.keyFile out of the configuration";
     let advice = if service.unit.credential("api-key") == Some(path) {
@@ -57,5 +61,5 @@ fn unreadable(path: &Path, why: &str, service: &ServiceUser) -> Check {
         let setting = format!("LoadCredential=api-key:{}", path.display());
         format!("{take_out} and have systemd hand the key over: {}", service.drop_in(&setting))
     };
-    Check::error(NAME, found, advice)
+    DoctorCheck::error(CHECK_NAME, found, advice)
 }

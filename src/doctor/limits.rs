@@ -5,30 +5,30 @@ use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::Check;
+use super::DoctorCheck;
 
 /// Watches that `run` needs, estimated generously.
-const WATCHES: u64 = 8;
+const MIN_FREE_WATCHES: u64 = 8;
 /// Open files that a small server needs: connections, files and sockets.
-const FILES: u64 = 1024;
+const MIN_OPEN_FILES: u64 = 1024;
 
 /// Checks inotify. `run` watches its files with one instance; if none is left, it polls them every few seconds.
-pub(super) fn inotify() -> Check {
+pub(super) fn inotify() -> DoctorCheck {
     const NAME: &str = "inotify";
     let limit = |name: &str| -> Option<u64> {
         std::fs::read_to_string(Path::new("/proc/sys/fs/inotify").join(name)).ok()?.trim().parse().ok()
     };
     let (Some(instances), Some(watches)) = (limit("max_user_instances"), limit("max_user_watches")) else {
-        return Check::ok(NAME, "this system does not say");
+        return DoctorCheck::ok(NAME, "this system does not say");
     };
     let (used, watched) = in_use();
     let found = format!("{used} of {instances} instances and {watched} of {watches} watches of this user are in use");
-    if used >= instances || watched + WATCHES > watches {
+    if used >= instances || watched + MIN_FREE_WATCHES > watches {
         let advice =
             "raise fs.inotify.max_user_instances and max_user_watches with sysctl; until then changes are noticed late";
-        return Check::warning(NAME, found, advice);
+        return DoctorCheck::warning(NAME, found, advice);
     }
-    Check::ok(NAME, found)
+    DoctorCheck::ok(NAME, found)
 }
 
 /// Counts the instances and watches of this user's processes, as far as `/proc` shows them.
@@ -53,15 +53,15 @@ fn in_use() -> (u64, u64) {
 }
 
 /// Checks how many files, including sockets, one process may have open.
-pub(super) fn descriptors() -> Check {
+pub(super) fn descriptors() -> DoctorCheck {
     const NAME: &str = "descriptors";
     match getrlimit(Resource::Nofile).current {
-        Some(most) if most < FILES => Check::warning(
+        Some(most) if most < MIN_OPEN_FILES => DoctorCheck::warning(
             NAME,
             format!("a process may have {most} files open, so few readers are served at once"),
-            format!("raise it to {FILES} or more: LimitNOFILE= of the unit, or ulimit -n"),
+            format!("raise it to {MIN_OPEN_FILES} or more: LimitNOFILE= of the unit, or ulimit -n"),
         ),
-        Some(most) => Check::ok(NAME, format!("a process may have {most} files open")),
-        None => Check::ok(NAME, "a process may have any number of files open"),
+        Some(most) => DoctorCheck::ok(NAME, format!("a process may have {most} files open")),
+        None => DoctorCheck::ok(NAME, "a process may have any number of files open"),
     }
 }

@@ -3,33 +3,33 @@
 //!
 //! Each file is one subject, each function one check. A check is one line with the finding and one with the advice.
 
+mod certificate;
+mod checked_user;
 mod clock;
 pub mod configuration;
 mod disk;
 mod key;
 mod limits;
 mod network;
-mod pair;
 mod permissions;
 mod ports;
 mod proxy;
 mod store;
-mod subject;
 
 use serde::Serialize;
 use tokio::runtime::Handle;
 
-use crate::config::checked::{Config, Sources};
+use crate::config::checked::{Config, ConfigSources};
 use docwharf_agent::sync::BundleLocation;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::secret::Scrubber;
 
-use subject::Subject;
+use checked_user::CheckedUser;
 
 /// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum CheckStatus {
     /// Nothing is wrong.
     Ok,
     /// It works, but not as well as it could, or not for long.
@@ -38,58 +38,58 @@ pub enum Verdict {
     Error,
 }
 
-impl Verdict {
+impl CheckStatus {
     /// Returns the word that is printed for it.
     pub fn name(self) -> &'static str {
         match self {
-            Verdict::Ok => "ok",
-            Verdict::Warning => "warning",
-            Verdict::Error => "error",
+            CheckStatus::Ok => "ok",
+            CheckStatus::Warning => "warning",
+            CheckStatus::Error => "error",
         }
     }
 }
 
 /// A check that has been made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Check {
+pub struct DoctorCheck {
     /// The subject, one word: `key`, `clock`, …
     pub name: &'static str,
     /// The result.
-    pub status: Verdict,
+    pub status: CheckStatus,
     /// The finding, on one line.
     pub found: String,
     /// The advice, on one line, if there is something to do.
     pub advice: Option<String>,
 }
 
-impl Check {
-    fn ok(name: &'static str, found: impl Into<String>) -> Check {
-        Check { name, status: Verdict::Ok, found: found.into(), advice: None }
+impl DoctorCheck {
+    fn ok(name: &'static str, found: impl Into<String>) -> DoctorCheck {
+        DoctorCheck { name, status: CheckStatus::Ok, found: found.into(), advice: None }
     }
 
-    fn warning(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
-        Check { name, status: Verdict::Warning, found: found.into(), advice: Some(advice.into()) }
+    fn warning(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> DoctorCheck {
+        DoctorCheck { name, status: CheckStatus::Warning, found: found.into(), advice: Some(advice.into()) }
     }
 
-    fn error(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
-        Check { name, status: Verdict::Error, found: found.into(), advice: Some(advice.into()) }
+    fn error(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> DoctorCheck {
+        DoctorCheck { name, status: CheckStatus::Error, found: found.into(), advice: Some(advice.into()) }
     }
 }
 
 /// Runs all checks, in the order in which one depends on another. With `offline`, it opens no connection and looks up
 /// no name. Sockets and timers belong to `runtime`.
-pub fn examine(sources: &Sources, offline: bool, runtime: &Handle) -> Vec<Check> {
+pub fn run_checks(sources: &ConfigSources, offline: bool, runtime: &Handle) -> Vec<DoctorCheck> {
     let (config, mut checks) = configuration::check(sources);
     // A configuration with mistakes may still name the right store.
     let root = config.as_ref().map(|config| config.store.clone()).or_else(|| sources.store());
-    let subject = Subject::new(sources);
+    let subject = CheckedUser::new(sources);
     checks.push(subject.check(sources));
     let mut dates = Vec::new();
     if let Some(config) = &config {
         checks.push(key::check(config, &subject));
         checks.push(proxy::check(config));
         if !offline {
-            let seen = runtime.block_on(network::look(config));
+            let seen = runtime.block_on(network::check_network(config));
             checks.extend(seen.checks);
             dates = seen.dates;
         }
@@ -102,7 +102,7 @@ pub fn examine(sources: &Sources, offline: bool, runtime: &Handle) -> Vec<Check>
     checks.extend(permissions::check(root.as_deref(), sources, config.as_ref(), &subject));
     if let Some(config) = &config {
         checks.extend(permissions::inbox(config, &subject));
-        checks.extend(pair::check(config));
+        checks.extend(certificate::check(config));
         checks.extend(ports::check(config, &subject));
     }
     checks.push(limits::inotify());

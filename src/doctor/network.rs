@@ -15,15 +15,15 @@ use docwharf_base::net::client::build_client;
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::secret::SafeUrl;
 
-use super::{Check, proxy};
+use super::{DoctorCheck, proxy};
 
-const PROBE: &str = "probe";
+const PROBE_CHECK_NAME: &str = "probe";
 /// A certificate that expires within this time is a warning.
-pub(super) const SOON: Duration = Duration::from_hours(14 * 24);
+pub(super) const EXPIRY_WARNING_PERIOD: Duration = Duration::from_hours(14 * 24);
 
 /// The purpose of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum TargetPurpose {
     Api,
     Probe,
     Link,
@@ -31,14 +31,14 @@ pub(super) enum What {
 
 /// An address to which a sync would send requests.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
-    pub(super) what: What,
+pub(super) struct NetworkTarget {
+    pub(super) purpose: TargetPurpose,
     pub(super) url: SafeUrl,
 }
 
 /// A `Date` header field of a server, and the local time when it arrived.
 #[derive(Debug)]
-pub(super) struct Dated {
+pub(super) struct ServerDate {
     pub(super) host: String,
     pub(super) theirs: SystemTime,
     pub(super) ours: SystemTime,
@@ -46,69 +46,70 @@ pub(super) struct Dated {
 
 /// The results of the network checks.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub(super) checks: Vec<Check>,
-    pub(super) dates: Vec<Dated>,
+pub(super) struct NetworkResults {
+    pub(super) checks: Vec<DoctorCheck>,
+    pub(super) dates: Vec<ServerDate>,
     /// Lines that begin with a host whose certificate is trusted, followed by its expiry.
     trusted: Vec<String>,
     /// Whether a certificate was not trusted.
-    distrusted: bool,
+    has_untrusted: bool,
 }
 
 /// Returns every address to which a sync with this configuration would send requests.
-pub(super) fn targets(config: &Config) -> Vec<Target> {
+pub(super) fn targets(config: &Config) -> Vec<NetworkTarget> {
     let intent = &config.intent;
     let mut targets = Vec::new();
     if let Some(api) = &intent.api {
-        targets.push(Target { what: What::Api, url: api.base.clone() });
-        targets.extend(intent.probes.iter().map(|url| Target { what: What::Probe, url: url.clone() }));
+        targets.push(NetworkTarget { purpose: TargetPurpose::Api, url: api.base.clone() });
+        targets
+            .extend(intent.probes.iter().map(|url| NetworkTarget { purpose: TargetPurpose::Probe, url: url.clone() }));
     }
     if let Some(BundleLocation::Link(url)) = &intent.bundle {
-        targets.push(Target { what: What::Link, url: url.clone() });
+        targets.push(NetworkTarget { purpose: TargetPurpose::Link, url: url.clone() });
     }
     targets
 }
 
-pub(super) async fn look(config: &Config) -> Seen {
-    let mut seen = Seen::default();
+pub(super) async fn check_network(config: &Config) -> NetworkResults {
+    let mut seen = NetworkResults::default();
     let targets = targets(config);
     if targets.is_empty() {
-        seen.checks.push(Check::ok("names", "nothing is asked over the network"));
+        seen.checks.push(DoctorCheck::ok("names", "nothing is asked over the network"));
         return seen;
     }
-    let lost = seen.names(config, &targets).await;
+    let lost = seen.check_names(config, &targets).await;
     let http = match build_client(&config.intent.network) {
         Ok(http) => http,
         Err(error) => {
-            seen.checks.push(Check::error("tls", ErrorChain(&error).to_string(), "correct api.caFile"));
+            seen.checks.push(DoctorCheck::error("tls", ErrorChain(&error).to_string(), "correct api.caFile"));
             return seen;
         }
     };
     for target in targets.iter().filter(|target| !lost.contains(&target.url.host())) {
-        match (target.what, &config.intent.api) {
-            (What::Api, Some(api)) => seen.ask_api(config, api, &http).await,
-            _ => seen.ask(config, target, &http).await,
+        match (target.purpose, &config.intent.api) {
+            (TargetPurpose::Api, Some(api)) => seen.check_api(config, api, &http).await,
+            _ => seen.check_target(config, target, &http).await,
         }
     }
     if !seen.trusted.is_empty() {
-        seen.checks.push(Check::ok("tls", format!("trusted: {}", seen.trusted.join(", "))));
-    } else if !seen.distrusted && targets.iter().all(|target| !target.url.is_encrypted()) {
-        seen.checks.push(Check::ok("tls", "not used: no address is https"));
+        seen.checks.push(DoctorCheck::ok("tls", format!("trusted: {}", seen.trusted.join(", "))));
+    } else if !seen.has_untrusted && targets.iter().all(|target| !target.url.is_encrypted()) {
+        seen.checks.push(DoctorCheck::ok("tls", "not used: no address is https"));
     }
     seen
 }
 
-impl Seen {
+impl NetworkResults {
     /// Looks up each host and returns those that have no address. A host behind a proxy is left to the proxy.
-    async fn names(&mut self, config: &Config, targets: &[Target]) -> Vec<String> {
+    async fn check_names(&mut self, config: &Config, targets: &[NetworkTarget]) -> Vec<String> {
         let matcher = proxy::matcher();
         let (mut found, mut lost): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
-        for Target { url, .. } in targets {
+        for NetworkTarget { url, .. } in targets {
             let host = url.host();
             if found.iter().any(|line| line.starts_with(&format!("{host} "))) || lost.contains(&host) {
                 continue;
             }
-            if matcher.as_ref().is_some_and(|matcher| proxy::through(matcher, url).is_some()) {
+            if matcher.as_ref().is_some_and(|matcher| proxy::proxy_for(matcher, url).is_some()) {
                 found.push(format!("{host} is the proxy's to find"));
                 continue;
             }
@@ -127,7 +128,7 @@ impl Seen {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "no answer in time".to_owned(),
             };
-            self.checks.push(Check::error(
+            self.checks.push(DoctorCheck::error(
                 "names",
                 format!("{host}: {why}"),
                 "check the name, /etc/resolv.conf, and whether this machine may ask for names",
@@ -135,46 +136,50 @@ impl Seen {
             lost.push(host);
         }
         if !found.is_empty() {
-            self.checks.push(Check::ok("names", found.join(", ")));
+            self.checks.push(DoctorCheck::ok("names", found.join(", ")));
         }
         lost
     }
 
-    async fn ask_api(&mut self, config: &Config, source: &ApiSource, http: &reqwest::Client) {
+    async fn check_api(&mut self, config: &Config, source: &ApiSource, http: &reqwest::Client) {
         // Without a key the API cannot be checked; the check of the key reports that.
         let Ok(key) = source.api_key.read() else { return };
         let network = &config.intent.network;
         let api = ApiClient::new(http.clone(), source.base.clone(), key, network.call_timeout, network.max_redirects);
         match api.check_access().await {
             Ok(greeting) => {
-                self.note(&source.base, &greeting.headers, greeting.certificate.as_deref());
-                self.checks.push(judge(&source.base.host(), &greeting));
+                self.record_response(&source.base, &greeting.headers, greeting.certificate.as_deref());
+                self.checks.push(check_access(&source.base.host(), &greeting));
             }
-            Err(trouble) => self.trouble("api", &source.base, &trouble),
+            Err(trouble) => self.record_error("api", &source.base, &trouble),
         }
     }
 
-    async fn ask(&mut self, config: &Config, target: &Target, http: &reqwest::Client) {
-        let is_link = target.what == What::Link;
-        let name = if is_link { "link" } else { PROBE };
+    async fn check_target(&mut self, config: &Config, target: &NetworkTarget, http: &reqwest::Client) {
+        let is_link = target.purpose == TargetPurpose::Link;
+        let name = if is_link { "link" } else { PROBE_CHECK_NAME };
         let url =
             if is_link { target.url.join("/").unwrap_or_else(|_| target.url.clone()) } else { target.url.clone() };
         let sent =
             tokio::time::timeout(config.intent.network.call_timeout, http.get(url.expose().clone()).send()).await;
         let response = match sent {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return self.trouble(name, &url, &RequestError::from_client(error, &url)),
+            Ok(Err(error)) => return self.record_error(name, &url, &RequestError::from_client(error, &url)),
             Err(_) => {
-                return self.trouble(name, &url, &RequestError::new(RequestErrorCause::NoResponse, "no answer in time"));
+                return self.record_error(
+                    name,
+                    &url,
+                    &RequestError::new(RequestErrorCause::NoResponse, "no answer in time"),
+                );
             }
         };
         let certificate = response.extensions().get::<reqwest::tls::TlsInfo>().and_then(|tls| tls.peer_certificate());
-        self.note(&url, response.headers(), certificate);
+        self.record_response(&url, response.headers(), certificate);
         let status = response.status().as_u16();
         self.checks.push(match status {
-            _ if is_link => Check::ok(name, format!("{} answers; the link itself was not tried", url.host())),
-            200..400 => Check::ok(name, format!("{url} answers {status}")),
-            _ => Check::warning(
+            _ if is_link => DoctorCheck::ok(name, format!("{} answers; the link itself was not tried", url.host())),
+            200..400 => DoctorCheck::ok(name, format!("{url} answers {status}")),
+            _ => DoctorCheck::warning(
                 name,
                 format!("{url} answers {status}, so changes are not noticed by it"),
                 "name pages in sync.probe that change with the content",
@@ -183,11 +188,11 @@ impl Seen {
     }
 
     /// Records the `Date` of a server that has responded, and checks when its certificate expires.
-    fn note(&mut self, url: &SafeUrl, headers: &HeaderMap, certificate: Option<&[u8]>) {
+    fn record_response(&mut self, url: &SafeUrl, headers: &HeaderMap, certificate: Option<&[u8]>) {
         let host = url.host();
         let date = headers.get(DATE).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
         if let Some(theirs) = date {
-            self.dates.push(Dated { host: host.clone(), theirs, ours: SystemTime::now() });
+            self.dates.push(ServerDate { host: host.clone(), theirs, ours: SystemTime::now() });
         }
         if !url.is_encrypted() || self.trusted.iter().any(|line| line.starts_with(&format!("{host} "))) {
             return;
@@ -196,48 +201,50 @@ impl Seen {
             return self.trusted.push(format!("{host} "));
         };
         let until = docwharf_base::model::units::show_time(end);
-        if end.duration_since(SystemTime::now()).is_ok_and(|left| left < SOON) {
+        if end.duration_since(SystemTime::now()).is_ok_and(|left| left < EXPIRY_WARNING_PERIOD) {
             let found = format!("the certificate of {host} ends soon: {until}");
-            self.checks.push(Check::warning("tls", found, "have the operator of that server renew it"));
+            self.checks.push(DoctorCheck::warning("tls", found, "have the operator of that server renew it"));
         }
         self.trusted.push(format!("{host} until {until}"));
     }
 
-    fn trouble(&mut self, name: &'static str, url: &SafeUrl, trouble: &RequestError) {
+    fn record_error(&mut self, name: &'static str, url: &SafeUrl, trouble: &RequestError) {
         let found = format!("{}: {trouble}", url.host());
         self.checks.push(match trouble.cause {
             RequestErrorCause::Tls => {
-                self.distrusted = true;
+                self.has_untrusted = true;
                 let advice = "if that is the right server, name its root in api.caFile or SSL_CERT_FILE, and check this machine's clock";
-                Check::error("tls", found, advice)
+                DoctorCheck::error("tls", found, advice)
             }
             // Exports go on without probes, only less often.
-            _ if name == PROBE => Check::warning(name, found, "correct sync.probe; until then only sync.maxAge counts"),
-            RequestErrorCause::NotConnected => Check::error(name, found, "check the address, the firewall between, and proxies"),
-            _ => Check::error(name, found, "check that this is the right address, then try again"),
+            _ if name == PROBE_CHECK_NAME => DoctorCheck::warning(name, found, "correct sync.probe; until then only sync.maxAge counts"),
+            RequestErrorCause::NotConnected => DoctorCheck::error(name, found, "check the address, the firewall between, and proxies"),
+            _ => DoctorCheck::error(name, found, "check that this is the right address, then try again"),
         });
     }
 }
 
 /// Returns the check for the API's response to the request for a job that does not exist.
-fn judge(host: &str, greeting: &AccessCheck) -> Check {
+fn check_access(host: &str, greeting: &AccessCheck) -> DoctorCheck {
     const NAME: &str = "api";
     let said = &greeting.summary;
     match greeting.status {
-        400 | 404 | 422 | 200..300 if greeting.is_json_object => Check::ok(NAME, format!("{host} takes the key")),
-        401 => Check::error(
+        400 | 404 | 422 | 200..300 if greeting.is_json_object => DoctorCheck::ok(NAME, format!("{host} takes the key")),
+        401 => DoctorCheck::error(
             NAME,
             format!("{host} does not take the key: {said}"),
             "the key is wrong, revoked or has expired: put a valid one in its place",
         ),
-        403 => Check::error(
+        403 => DoctorCheck::error(
             NAME,
             format!("{host} takes the key, but not for this: {said}"),
             "the plan may lack static export, the key may be read-only, or this machine's address is not allowed",
         ),
-        429 | 500.. => Check::warning(NAME, format!("{host} cannot answer at the moment: {said}"), "try again later"),
-        300..400 => Check::error(NAME, format!("{host} sends elsewhere: {said}"), "correct api.baseUrl"),
-        _ => Check::error(
+        429 | 500.. => {
+            DoctorCheck::warning(NAME, format!("{host} cannot answer at the moment: {said}"), "try again later")
+        }
+        300..400 => DoctorCheck::error(NAME, format!("{host} sends elsewhere: {said}"), "correct api.baseUrl"),
+        _ => DoctorCheck::error(
             NAME,
             format!("{host} does not speak the management API: {said}"),
             "correct api.baseUrl: it ends in /v1",

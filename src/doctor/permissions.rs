@@ -5,100 +5,126 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use crate::config::checked::{Config, Sources};
+use crate::config::checked::{Config, ConfigSources};
 use docwharf_agent::sync::BundleLocation;
 
-use super::subject::Subject;
-use super::{Check, Verdict, disk};
+use super::checked_user::CheckedUser;
+use super::{CheckStatus, DoctorCheck, disk};
 
 const NAME: &str = "permissions";
 
 /// The access that is needed to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Use {
+pub(super) enum PathUse {
     /// Read a file.
     Read,
     /// Change a file.
-    Change,
+    ReadWrite,
     /// Read the files in a folder.
-    List,
+    ReadFolder,
     /// Make, rename and remove files in a folder.
-    Fill,
+    WriteFolder,
 }
 
-pub(super) fn check(root: Option<&Path>, sources: &Sources, config: Option<&Config>, subject: &Subject) -> Vec<Check> {
+pub(super) fn check(
+    root: Option<&Path>,
+    sources: &ConfigSources,
+    config: Option<&Config>,
+    subject: &CheckedUser,
+) -> Vec<DoctorCheck> {
     let paths = paths(root, sources, config, subject);
     let total = paths.len() as u64;
-    let wrong: Vec<Check> = paths.into_iter().filter_map(|(path, wanted)| walk(NAME, &path, wanted, subject)).collect();
+    let wrong: Vec<DoctorCheck> =
+        paths.into_iter().filter_map(|(path, wanted)| find_blocked(NAME, &path, wanted, subject)).collect();
     if wrong.is_empty() {
         let paths = docwharf_base::model::units::count_noun(total, "path");
-        return vec![Check::ok(NAME, format!("{paths} can be used as {}", subject.name()))];
+        return vec![DoctorCheck::ok(NAME, format!("{paths} can be used as {}", subject.name()))];
     }
     wrong
 }
 
 /// Checks the inbox folder.
-pub(super) fn inbox(config: &Config, subject: &Subject) -> Option<Check> {
+pub(super) fn inbox(config: &Config, subject: &CheckedUser) -> Option<DoctorCheck> {
     const NAME: &str = "inbox";
     let path = config.inbox.as_ref()?;
-    let Some(wrong) = walk(NAME, path, Use::Fill, subject) else {
+    let Some(wrong) = find_blocked(NAME, path, PathUse::WriteFolder, subject) else {
         let made = if path.exists() { "" } else { ", which is made when docwharf runs" };
-        return Some(Check::ok(NAME, format!("{}{made}: {} can take files out of it", path.display(), subject.name())));
+        return Some(DoctorCheck::ok(
+            NAME,
+            format!("{}{made}: {} can take files out of it", path.display(), subject.name()),
+        ));
     };
-    if !path.is_dir() || walk(NAME, path, Use::List, subject).is_some() {
+    if !path.is_dir() || find_blocked(NAME, path, PathUse::ReadFolder, subject).is_some() {
         return Some(wrong);
     }
     // For example a USB stick that is mounted read-only.
     let found = format!("{}; bundles are imported from it, but stay there", wrong.found);
-    Some(Check { status: Verdict::Warning, found, ..wrong })
+    Some(DoctorCheck { status: CheckStatus::Warning, found, ..wrong })
 }
 
-fn paths(root: Option<&Path>, sources: &Sources, config: Option<&Config>, subject: &Subject) -> Vec<(PathBuf, Use)> {
+fn paths(
+    root: Option<&Path>,
+    sources: &ConfigSources,
+    config: Option<&Config>,
+    subject: &CheckedUser,
+) -> Vec<(PathBuf, PathUse)> {
     let mut paths = Vec::new();
     let (file, named) = sources.file();
     if named || file.exists() {
-        paths.push((file, Use::Read));
+        paths.push((file, PathUse::Read));
     }
     if let Some(root) = root {
-        paths.push((root.to_owned(), Use::Fill));
-        let inside = ["versions", "receipts", "staging", "downloads"].map(|name| (root.join(name), Use::Fill));
-        let files = ["lock", "state.json", "history.jsonl", "suspect"].map(|name| (root.join(name), Use::Change));
+        paths.push((root.to_owned(), PathUse::WriteFolder));
+        let inside =
+            ["versions", "receipts", "staging", "downloads"].map(|name| (root.join(name), PathUse::WriteFolder));
+        let files =
+            ["lock", "state.json", "history.jsonl", "suspect"].map(|name| (root.join(name), PathUse::ReadWrite));
         paths.extend(inside.into_iter().chain(files).filter(|(path, _)| path.exists()));
     }
     let Some(config) = config else { return paths };
     let intent = &config.intent;
-    paths.extend(config.publish.iter().map(|publish| (publish.directory.clone(), Use::Fill)));
+    paths.extend(config.publish.iter().map(|publish| (publish.directory.clone(), PathUse::WriteFolder)));
     let key = intent.api.as_ref().and_then(|api| api.api_key.file());
     let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);
     // A missing file is reported by the check that reads it.
-    paths.extend(pair.filter(|path| path.exists()).map(|path| (path.clone(), Use::Read)));
+    paths.extend(pair.filter(|path| path.exists()).map(|path| (path.clone(), PathUse::Read)));
     if let Some(file) = config.log.as_ref().and_then(|log| log.file.as_ref()) {
         let folder = file.parent().map(Path::to_owned);
-        paths.extend(if file.exists() { Some((file.clone(), Use::Change)) } else { folder.map(|f| (f, Use::Fill)) });
+        paths.extend(if file.exists() {
+            Some((file.clone(), PathUse::ReadWrite))
+        } else {
+            folder.map(|f| (f, PathUse::WriteFolder))
+        });
     }
     let bundle = match &intent.bundle {
         Some(BundleLocation::File(path)) => Some(path),
         _ => None,
     };
-    paths.extend(key.into_iter().chain(&intent.network.ca_file).chain(bundle).map(|path| (path.clone(), Use::Read)));
+    paths
+        .extend(key.into_iter().chain(&intent.network.ca_file).chain(bundle).map(|path| (path.clone(), PathUse::Read)));
     if let Some(service) = subject.service() {
         // systemd reads credentials itself; the key has a check of its own.
-        paths.retain(|(path, _)| !service.unit.passes(path) && Some(path) != key);
+        paths.retain(|(path, _)| !service.unit.passes_credential(path) && Some(path) != key);
     }
     paths
 }
 
 /// Returns what blocks a path, as a check called `name`; `None` if nothing does. A missing folder will be created in
 /// the nearest one that exists; a missing file is left to other checks.
-pub(super) fn walk(name: &'static str, path: &Path, wanted: Use, subject: &Subject) -> Option<Check> {
+pub(super) fn find_blocked(
+    name: &'static str,
+    path: &Path,
+    wanted: PathUse,
+    subject: &CheckedUser,
+) -> Option<DoctorCheck> {
     if let Some(service) = subject.service() {
         // systemd creates such a folder when it starts the service, and makes the user the owner of its content.
         if service.unit.owns(path) {
             return None;
         }
         let barrier = match wanted {
-            Use::Read | Use::List => service.read_barrier(name, path),
-            Use::Change | Use::Fill => service.write_barrier(name, path),
+            PathUse::Read | PathUse::ReadFolder => service.read_barrier(name, path),
+            PathUse::ReadWrite | PathUse::WriteFolder => service.write_barrier(name, path),
         };
         if barrier.is_some() {
             return barrier;
@@ -106,7 +132,7 @@ pub(super) fn walk(name: &'static str, path: &Path, wanted: Use, subject: &Subje
     }
     let mut above: Vec<&Path> = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
     above.reverse();
-    let blocked = |place: &Path, needed, error| Blocked { name, path, place, needed, error }.judge(subject);
+    let blocked = |place: &Path, needed, error| BlockedPath { name, path, place, needed, error }.into_check(subject);
     for folder in above {
         match subject.access(folder, Access::EXEC_OK) {
             Ok(()) => {}
@@ -116,12 +142,12 @@ pub(super) fn walk(name: &'static str, path: &Path, wanted: Use, subject: &Subje
         }
     }
     let (place, needed) = match wanted {
-        Use::Read => (path.to_owned(), Access::READ_OK),
-        Use::Change => (path.to_owned(), Access::READ_OK | Access::WRITE_OK),
-        Use::List => (path.to_owned(), Access::READ_OK | Access::EXEC_OK),
-        Use::Fill => (disk::existing(path), Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK),
+        PathUse::Read => (path.to_owned(), Access::READ_OK),
+        PathUse::ReadWrite => (path.to_owned(), Access::READ_OK | Access::WRITE_OK),
+        PathUse::ReadFolder => (path.to_owned(), Access::READ_OK | Access::EXEC_OK),
+        PathUse::WriteFolder => (disk::nearest_existing(path), Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK),
     };
-    if wanted == Use::Fill && !place.is_dir() {
+    if wanted == PathUse::WriteFolder && !place.is_dir() {
         return Some(no_folder(name, path, &place));
     }
     match subject.access(&place, needed) {
@@ -130,13 +156,13 @@ pub(super) fn walk(name: &'static str, path: &Path, wanted: Use, subject: &Subje
     }
 }
 
-fn no_folder(name: &'static str, path: &Path, place: &Path) -> Check {
+fn no_folder(name: &'static str, path: &Path, place: &Path) -> DoctorCheck {
     let found = format!("{}: {} is no folder", path.display(), place.display());
-    Check::error(name, found, "name another place, or move that file away")
+    DoctorCheck::error(name, found, "name another place, or move that file away")
 }
 
 /// A path that cannot be used, with the component that blocks it.
-struct Blocked<'a> {
+struct BlockedPath<'a> {
     name: &'static str,
     path: &'a Path,
     place: &'a Path,
@@ -144,9 +170,9 @@ struct Blocked<'a> {
     error: Errno,
 }
 
-impl Blocked<'_> {
-    fn judge(self, subject: &Subject) -> Check {
-        let Blocked { name, path, place, needed, error } = self;
+impl BlockedPath<'_> {
+    fn into_check(self, subject: &CheckedUser) -> DoctorCheck {
+        let BlockedPath { name, path, place, needed, error } = self;
         let may: Vec<&str> = [(Access::READ_OK, "r"), (Access::WRITE_OK, "w"), (Access::EXEC_OK, "x")]
             .into_iter()
             .filter(|(bit, _)| needed.contains(*bit))
@@ -157,12 +183,12 @@ impl Blocked<'_> {
         let whose = if path == place { String::new() } else { format!("{}: ", path.display()) };
         if error == Errno::ROFS {
             let found = format!("{whose}{} is on a file system that is mounted read-only", place.display());
-            return Check::error(name, found, "mount it so that it can be written to, or use another place");
+            return DoctorCheck::error(name, found, "mount it so that it can be written to, or use another place");
         }
         let found = format!("{whose}{} lacks {may} on {}", subject.name(), place.display());
         // The advice is not to open up the parent: all programs may share it, such as /var/lib.
         let is_missing = needed.contains(Access::WRITE_OK) && path != place;
-        let advice = if is_missing { subject.make(path) } else { subject.grant(place, &may) };
-        Check::error(name, found, advice)
+        let advice = if is_missing { subject.advise_create(path) } else { subject.advise_grant(place, &may) };
+        DoctorCheck::error(name, found, advice)
     }
 }

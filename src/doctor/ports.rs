@@ -9,24 +9,24 @@ use socket2::{Domain, Socket, Type};
 
 use crate::config::checked::Config;
 
-use super::Check;
-use super::subject::{ServiceUser, Subject};
+use super::DoctorCheck;
+use super::checked_user::{CheckedUser, ServiceUser};
 
-const NAME: &str = "ports";
+const CHECK_NAME: &str = "ports";
 
 /// The system's default for the first port that any user may listen on (ip(7)).
 const FIRST_FREE_PORT: u16 = 1024;
 
-pub(super) fn check(config: &Config, subject: &Subject) -> Vec<Check> {
-    let running = writer_of(&config.store);
-    let of = |key: &'static str, list: &[SocketAddr]| -> Vec<Check> {
+pub(super) fn check(config: &Config, subject: &CheckedUser) -> Vec<DoctorCheck> {
+    let running = lock_holder(&config.store);
+    let of = |key: &'static str, list: &[SocketAddr]| -> Vec<DoctorCheck> {
         list.iter().map(|address| address_of(key, *address, running, subject)).collect()
     };
     let tls = config.tls.as_ref().map(|tls| tls.listen.as_slice()).unwrap_or_default();
     let site = match subject.service().and_then(|service| service.socket.as_ref()) {
         Some(socket) => {
-            vec![Check::ok(
-                NAME,
+            vec![DoctorCheck::ok(
+                CHECK_NAME,
                 format!("{socket} is enabled: systemd listens for the site, in place of server.listen"),
             )]
         }
@@ -37,7 +37,7 @@ pub(super) fn check(config: &Config, subject: &Subject) -> Vec<Check> {
 }
 
 /// Returns the error for a port that the user of the service may not listen on, even if root may.
-fn too_low(key: &str, address: SocketAddr, service: &ServiceUser) -> Option<Check> {
+fn check_privileged_port(key: &str, address: SocketAddr, service: &ServiceUser) -> Option<DoctorCheck> {
     let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").ok();
     let first = first.and_then(|text| text.trim().parse().ok()).unwrap_or(FIRST_FREE_PORT);
     if address.port() >= first || service.unit.may_bind_low_ports() {
@@ -56,37 +56,38 @@ fn too_low(key: &str, address: SocketAddr, service: &ServiceUser) -> Option<Chec
             "choose a port from {first} on, or have systemd hold it with a socket unit of its own (see docwharf.socket)"
         ),
     };
-    Some(Check::error(NAME, found, advice))
+    Some(DoctorCheck::error(CHECK_NAME, found, advice))
 }
 
-fn address_of(key: &str, address: SocketAddr, running: Option<u32>, subject: &Subject) -> Check {
+fn address_of(key: &str, address: SocketAddr, running: Option<u32>, subject: &CheckedUser) -> DoctorCheck {
     if address.port() == 0 {
-        return Check::ok(NAME, format!("{address}: any free port"));
+        return DoctorCheck::ok(CHECK_NAME, format!("{address}: any free port"));
     }
-    if let Some(check) = subject.service().and_then(|service| too_low(key, address, service)) {
+    if let Some(check) = subject.service().and_then(|service| check_privileged_port(key, address, service)) {
         return check;
     }
-    let Err(error) = bind(address) else { return Check::ok(NAME, format!("{address} is free")) };
+    let Err(error) = bind(address) else { return DoctorCheck::ok(CHECK_NAME, format!("{address} is free")) };
     match (error.kind(), running) {
-        (io::ErrorKind::AddrInUse, Some(pid)) => {
-            Check::ok(NAME, format!("{address} is in use, probably by the docwharf that runs on the store (pid {pid})"))
-        }
-        (io::ErrorKind::AddrInUse, None) => Check::error(
-            NAME,
+        (io::ErrorKind::AddrInUse, Some(pid)) => DoctorCheck::ok(
+            CHECK_NAME,
+            format!("{address} is in use, probably by the docwharf that runs on the store (pid {pid})"),
+        ),
+        (io::ErrorKind::AddrInUse, None) => DoctorCheck::error(
+            CHECK_NAME,
             format!("{address} is in use by another program"),
             format!("choose another port in {key}, or stop what uses it: ss -ltnp 'sport = :{}'", address.port()),
         ),
-        (io::ErrorKind::AddrNotAvailable, _) => Check::error(
-            NAME,
+        (io::ErrorKind::AddrNotAvailable, _) => DoctorCheck::error(
+            CHECK_NAME,
             format!("{address}: this machine does not have that address"),
             format!("correct {key}; 0.0.0.0 and [::] are all addresses that it has"),
         ),
-        (io::ErrorKind::PermissionDenied, _) => Check::error(
-            NAME,
+        (io::ErrorKind::PermissionDenied, _) => DoctorCheck::error(
+            CHECK_NAME,
             format!("{address} ({key}): {} may not listen below port {FIRST_FREE_PORT}", subject.name()),
             "choose a port from 1024 on, have systemd hold the socket (docwharf.socket), or give CAP_NET_BIND_SERVICE",
         ),
-        _ => Check::error(NAME, format!("{address}: {error}"), format!("correct {key}")),
+        _ => DoctorCheck::error(CHECK_NAME, format!("{address}: {error}"), format!("correct {key}")),
     }
 }
 
@@ -102,7 +103,7 @@ fn bind(address: SocketAddr) -> io::Result<()> {
 
 /// Returns the process that has locked the store, from the kernel's list of locks (proc(5)). Trying to lock it would
 /// block a process that wants the lock.
-pub(super) fn writer_of(root: &Path) -> Option<u32> {
+pub(super) fn lock_holder(root: &Path) -> Option<u32> {
     let inode = std::fs::metadata(root.join("lock")).ok()?.ino().to_string();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {

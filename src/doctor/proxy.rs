@@ -5,25 +5,25 @@ use hyper_util::client::proxy::matcher::Matcher;
 use crate::config::checked::Config;
 use docwharf_base::secret::SafeUrl;
 
-use super::{Check, network};
+use super::{DoctorCheck, network};
 
-const NAME: &str = "proxy";
+const CHECK_NAME: &str = "proxy";
 /// The variables that name proxies, in the order in which they are shown.
-const VARIABLES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];
+const PROXY_VARIABLES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];
 
-pub(super) fn check(config: &Config) -> Check {
-    let set: Vec<String> = VARIABLES
+pub(super) fn check(config: &Config) -> DoctorCheck {
+    let set: Vec<String> = PROXY_VARIABLES
         .iter()
         .flat_map(|name| [(*name).to_owned(), name.to_ascii_lowercase()])
         .filter(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
         .collect();
     if set.is_empty() {
-        return Check::ok(NAME, "none is set");
+        return DoctorCheck::ok(CHECK_NAME, "none is set");
     }
     let unusable = set.iter().find(|name| !name.eq_ignore_ascii_case("NO_PROXY") && !is_usable(name));
     if let Some(name) = unusable {
-        return Check::warning(
-            NAME,
+        return DoctorCheck::warning(
+            CHECK_NAME,
             format!("${name} is set to something that is no address of a proxy, and is ignored"),
             "write it like http://proxy.example:3128",
         );
@@ -32,7 +32,7 @@ pub(super) fn check(config: &Config) -> Check {
     let mut ways: Vec<String> = Vec::new();
     for target in network::targets(config) {
         let host = target.url.host();
-        let way = match matcher.as_ref().and_then(|matcher| through(matcher, &target.url)) {
+        let way = match matcher.as_ref().and_then(|matcher| proxy_for(matcher, &target.url)) {
             Some(proxy) => format!("{host} through {proxy}"),
             None => format!("{host} without"),
         };
@@ -41,7 +41,7 @@ pub(super) fn check(config: &Config) -> Check {
         }
     }
     let ways = if ways.is_empty() { "nothing is asked over the network".to_owned() } else { ways.join(", ") };
-    Check::ok(NAME, format!("{} set; {ways}", set.join(", ")))
+    DoctorCheck::ok(CHECK_NAME, format!("{} set; {ways}", set.join(", ")))
 }
 
 /// Returns the proxy rules of the HTTP client; `None` if `NO_PROXY=*` turns proxies off.
@@ -51,7 +51,7 @@ pub(super) fn matcher() -> Option<Matcher> {
 }
 
 /// Returns the proxy for an address, without user name and password.
-pub(super) fn through(matcher: &Matcher, url: &SafeUrl) -> Option<String> {
+pub(super) fn proxy_for(matcher: &Matcher, url: &SafeUrl) -> Option<String> {
     let uri: http::Uri = url.without_secrets().parse().ok()?;
     let proxy = matcher.intercept(&uri)?;
     let proxy = proxy.uri();

@@ -6,50 +6,56 @@ use docwharf_agent::store::VersionStore;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::count_noun;
 
-use super::{Check, ports};
+use super::{DoctorCheck, ports};
 
-const NAME: &str = "store";
+const CHECK_NAME: &str = "store";
 
-pub(super) fn check(root: &Path) -> Vec<Check> {
+pub(super) fn check(root: &Path) -> Vec<DoctorCheck> {
     let store = VersionStore::at(root);
     if !root.exists() {
-        return vec![Check::ok(
-            NAME,
+        return vec![DoctorCheck::ok(
+            CHECK_NAME,
             format!("{} is not there yet: the first sync or import makes it", root.display()),
         )];
     }
     let record = match store.record() {
         Ok(record) => record,
-        Err(error) => return vec![Check::error(NAME, ErrorChain(&error).to_string(), "start docwharf run, or sync")],
+        Err(error) => {
+            return vec![DoctorCheck::error(CHECK_NAME, ErrorChain(&error).to_string(), "start docwharf run, or sync")];
+        }
     };
     let versions = match store.versions() {
         Ok(versions) => versions,
         Err(error) => {
-            return vec![Check::error(NAME, ErrorChain(&error).to_string(), "check owner and mode of the store")];
+            return vec![DoctorCheck::error(
+                CHECK_NAME,
+                ErrorChain(&error).to_string(),
+                "check owner and mode of the store",
+            )];
         }
     };
     let mut checks = Vec::new();
     if let Some(id) = record.active.filter(|&id| !store.has(id)) {
         let found = format!("the active version {} is missing from {}", id.short(), root.display());
-        checks.push(Check::error(
-            NAME,
+        checks.push(DoctorCheck::error(
+            CHECK_NAME,
             found,
             "import its bundle again, or activate another: docwharf versions lists them",
         ));
     }
     for id in store.suspects() {
         let found = format!("version {} was damaged in the store", id.short());
-        checks.push(Check::error(NAME, found, "import its bundle again to mend it, and look at the disk"));
+        checks.push(DoctorCheck::error(CHECK_NAME, found, "import its bundle again to mend it, and look at the disk"));
     }
     if let Some(error) = &record.config_error {
         let found = format!("the docwharf that runs has not taken over the configuration: {error}");
-        checks.push(Check::warning(NAME, found, "correct it; it is read again by itself"));
+        checks.push(DoctorCheck::warning(CHECK_NAME, found, "correct it; it is read again by itself"));
     }
     if checks.is_empty() {
         let active = record.active.map_or_else(|| "none active".to_owned(), |id| format!("{} active", id.short()));
-        let writer = ports::writer_of(root).map_or_else(String::new, |pid| format!("; in use by pid {pid}"));
+        let writer = ports::lock_holder(root).map_or_else(String::new, |pid| format!("; in use by pid {pid}"));
         let versions = count_noun(versions.len() as u64, "version");
-        checks.push(Check::ok(NAME, format!("{}: {versions}, {active}{writer}", root.display())));
+        checks.push(DoctorCheck::ok(CHECK_NAME, format!("{}: {versions}, {active}{writer}", root.display())));
     }
     checks
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use docwharf::config::raw::keys;
+use docwharf::config::written::keys;
 
 use super::*;
 

@@ -35,7 +35,7 @@ type Labels<const N: usize> = [(&'static str, String); N];
 pub(super) struct OriginMetrics {
     registry: Mutex<Registry>,
     requests: Family<Labels<2>, Counter>,
-    count_searches: Counter,
+    searches: Counter,
     jobs: Family<Labels<1>, Gauge>,
     previews: Gauge,
     in_use: Family<Labels<1>, Gauge>,
@@ -49,7 +49,7 @@ impl OriginMetrics {
         let counted = OriginMetrics {
             registry: Mutex::default(),
             requests: Family::default(),
-            count_searches: Counter::default(),
+            searches: Counter::default(),
             jobs: Family::default(),
             previews: Gauge::default(),
             in_use: Family::default(),
@@ -57,7 +57,7 @@ impl OriginMetrics {
             refused: Family::default(),
         };
         registry.register("requests", "Requests to the API by operation and class of status", counted.requests.clone());
-        registry.register("searches", "Searches that were taken in", counted.count_searches.clone());
+        registry.register("searches", "Searches that were taken in", counted.searches.clone());
         registry.register("jobs", "Export jobs by state", counted.jobs.clone());
         registry.register("previews", "Previews that are served", counted.previews.clone());
         let what = "Use of a resource by all organizations, in the unit of its key in [limits]; times in milliseconds";
@@ -77,7 +77,7 @@ impl OriginMetrics {
 
     /// Counts received searches.
     pub(super) fn count_searches(&self, more: u64) {
-        self.count_searches.inc_by(more);
+        self.searches.inc_by(more);
     }
 }
 

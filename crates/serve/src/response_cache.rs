@@ -121,7 +121,7 @@ impl ResponseCache {
         }
     }
 
-    fn set_key_part(&mut self, mark: u32, (place, way): (usize, usize), answer: CachedHead) {
+    fn insert(&mut self, mark: u32, (place, way): (usize, usize), answer: CachedHead) {
         self.bytes += answer.text.len();
         self.marks[place].0[way] = mark;
         if let Some(before) = self.answers[place][way].replace(answer) {
@@ -321,7 +321,7 @@ pub(super) fn store(
             text.push(b'\n');
         }
         text.extend_from_slice(head);
-        known.set_key_part(mark, (place, way), CachedHead { text: text.into(), key_len: asked as u16, status, again });
+        known.insert(mark, (place, way), CachedHead { text: text.into(), key_len: asked as u16, status, again });
     });
 }
 

@@ -1,5 +1,5 @@
 //! Fair scheduling of the connections of a serving thread. A connection that always has work ends its turn after
-//! [`TURN`], and continues after the thread has looked at its sockets and timers.
+//! [`WORK_PERIOD`], and continues after the thread has looked at its sockets and timers.
 //!
 //! Each serving thread has a queue of connections that ended a turn with work left. [`resume_in_order`] wakes one of
 //! them each time the runtime has polled its I/O driver. So between two polls of the driver there is one such turn,

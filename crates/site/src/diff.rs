@@ -36,7 +36,7 @@ pub struct FileChanges {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VersionDiff {
     /// The HTML documents whose path has no hidden component.
-    pub count_pages: FileChanges,
+    pub pages: FileChanges,
     /// All other files.
     pub files: FileChanges,
     /// The size of all content in bytes, in the earlier and the later version.
@@ -53,11 +53,11 @@ impl FileChanges {
 impl VersionDiff {
     /// Whether both versions have the same content.
     pub fn is_empty(&self) -> bool {
-        self.count_pages.is_empty() && self.files.is_empty()
+        self.pages.is_empty() && self.files.is_empty()
     }
 
     fn changes_of(&mut self, path: &[u8]) -> &mut FileChanges {
-        if is_reachable_page(path) { &mut self.count_pages } else { &mut self.files }
+        if is_reachable_page(path) { &mut self.pages } else { &mut self.files }
     }
 }
 
@@ -151,13 +151,10 @@ mod tests {
         let before = index(&[("a.html", "1"), ("b.html", "22"), ("c.css", "3"), ("z.html", "9"), (".x/h.html", "")]);
         let after = index(&[("a.html", "1"), ("b.html", "4444"), ("d.css", "3"), ("0.html", "5"), (".x/h.html", "7")]);
         let diff = compare_versions(&before, &after);
-        assert_eq!((diff.count_pages.before, diff.count_pages.after, diff.bytes), (3, 3, (5, 8)));
-        assert_eq!(paths(&diff.count_pages.added), ["0.html"]);
-        assert_eq!(paths(&diff.count_pages.removed), ["z.html"]);
-        assert_eq!(
-            diff.count_pages.changed,
-            [FileChange { path: b"b.html".to_vec(), before: Some(2), after: Some(4) }]
-        );
+        assert_eq!((diff.pages.before, diff.pages.after, diff.bytes), (3, 3, (5, 8)));
+        assert_eq!(paths(&diff.pages.added), ["0.html"]);
+        assert_eq!(paths(&diff.pages.removed), ["z.html"]);
+        assert_eq!(diff.pages.changed, [FileChange { path: b"b.html".to_vec(), before: Some(2), after: Some(4) }]);
         assert_eq!(paths(&diff.files.added), ["d.css"]);
         assert_eq!(paths(&diff.files.removed), ["c.css"]);
         assert_eq!(paths(&diff.files.changed), [".x/h.html"], "a page that cannot be reached is a file");
@@ -170,8 +167,8 @@ mod tests {
         let site = index(&[("a.html", "1"), ("b.css", "2")]);
         let same = compare_versions(&site, &site);
         assert!(same.is_empty());
-        assert_eq!((same.count_pages.before, same.files.after), (1, 1));
+        assert_eq!((same.pages.before, same.files.after), (1, 1));
         let all = compare_versions(&index(&[]), &site);
-        assert_eq!((all.count_pages.added.len(), all.files.added.len(), all.bytes), (1, 1, (0, 2)));
+        assert_eq!((all.pages.added.len(), all.files.added.len(), all.bytes), (1, 1, (0, 2)));
     }
 }

@@ -65,7 +65,7 @@ static SUSPECT_FILE: AtomicI32 = AtomicI32::new(-1);
 
 /// A mapping and its registrations, which end when it is dropped.
 struct RegisteredMapping {
-    map_image: Mmap,
+    map: Mmap,
     slot: Option<usize>,
     _note: MappingGuard,
 }
@@ -107,7 +107,7 @@ impl Deref for MappedImage {
 
 impl AsRef<[u8]> for RegisteredMapping {
     fn as_ref(&self) -> &[u8] {
-        &self.map_image
+        &self.map
     }
 }
 
@@ -172,7 +172,7 @@ fn map_file(file: &File, options: &MmapOptions, id: Option<VersionId>) -> io::Re
     // SAFETY: the rules at the top of this module.
     let map = unsafe { options.map(file)? };
     let slot = register_mapping(map.as_ptr_range(), id);
-    Ok(Bytes::from_owner(RegisteredMapping { map_image: map, slot, _note: note }))
+    Ok(Bytes::from_owner(RegisteredMapping { map, slot, _note: note }))
 }
 
 /// A memory file that is mapped while it is written to. A range that is being written is never read: see

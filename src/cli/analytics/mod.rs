@@ -23,22 +23,22 @@ use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::{count_noun, parse_duration};
 use docwharf_base::net::request_error::RequestErrorCause;
 
-use super::caller::Caller;
-use super::{Context, Failure};
+use super::api_caller::ApiCaller;
+use super::{CommandContext, CommandFailure};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Analytics {
+pub(super) enum AnalyticsCommand {
     /// List what readers searched for, most frequent first
-    Searches(searches::Searches),
+    Searches(searches::SearchesCommand),
     /// Report on what readers search for and do not find, also compared with the previous period
     Report(report::ReportCommand),
 }
 
-impl Analytics {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl AnalyticsCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         match self {
-            Analytics::Searches(searches) => searches.run(context),
-            Analytics::Report(report) => report.run(context),
+            AnalyticsCommand::Searches(searches) => searches.run(context),
+            AnalyticsCommand::Report(report) => report.run(context),
         }
     }
 }
@@ -59,29 +59,30 @@ pub(super) struct PeriodArgs {
 
 impl PeriodArgs {
     /// Returns the period at the time `now`. `default` stands for --since if neither --since nor --from is given.
-    pub(super) fn period(&self, default: Option<Duration>, now: Timestamp) -> Result<Period, Failure> {
+    pub(super) fn period(&self, default: Option<Duration>, now: Timestamp) -> Result<Period, CommandFailure> {
         let since = self.since.or_else(|| default.filter(|_| self.from.is_none()));
         let period = match since {
             Some(span) => Period::since(span, self.to.as_deref(), now),
             None => Period::between(self.from.as_deref(), self.to.as_deref()),
         };
-        period.map_err(Failure::Usage)
+        period.map_err(CommandFailure::Usage)
     }
 }
 
 /// Reads pages of results until the reading ends. `keep` gets each page before the next one is requested.
-pub(super) fn read(
-    caller: &Caller<'_>,
+pub(super) fn read_pages(
+    caller: &ApiCaller<'_>,
     period: &Period,
     mut reading: SearchPageReader,
     mut keep: impl FnMut(&SearchPage),
-) -> Result<SearchPage, Failure> {
+) -> Result<SearchPage, CommandFailure> {
     let project = caller.project("analytics")?;
     let doing = format!("read what was searched for in project {}", OneLine(project));
     while let Some((limit, cursor)) = reading.next_request() {
         let question = SearchPageRequest { from: period.from.as_deref(), to: period.to.as_deref(), limit, cursor };
-        let page =
-            caller.persist(ApiCall::Searches, &doing, || caller.answer(caller.api.search_page(project, &question)))?;
+        let page = caller.call_with_retries(ApiCall::Searches, &doing, || {
+            caller.call_until_deadline(caller.api.search_page(project, &question))
+        })?;
         keep(&page);
         if let Err(endless) = reading.add_page(page) {
             let read = count_noun(reading.joined.searches.len() as u64, "term");
@@ -92,42 +93,42 @@ pub(super) fn read(
                 CursorError::TooLong => format!("the API gives a cursor that fits into no address, {cursor:?}…"),
             };
             let what = format!("cannot {doing}: after {read} {why}; ask for a shorter period, or tell the vendor");
-            return Err(Failure::GoesRound(what));
+            return Err(CommandFailure::EndlessPages(what));
         }
         caller.means.doing.tell(&format!("{} read", count_noun(reading.joined.searches.len() as u64, "term")));
     }
-    warn_of_doubles(&reading.joined);
+    warn_about_duplicates(&reading.joined);
     Ok(reading.joined)
 }
 
 /// All terms of a period, with the spool that keeps them until they have been printed.
-pub(super) struct Whole {
+pub(super) struct SpooledSearches {
     /// The period as it was computed when the reading began.
     pub(super) period: Period,
     pub(super) page: SearchPage,
-    kept: Kept,
+    kept: ReadingSpool,
 }
 
-impl Whole {
+impl SpooledSearches {
     /// Removes the spool, once the terms have been printed.
-    pub(super) fn done(self) {
-        self.kept.done();
+    pub(super) fn remove_spool(self) {
+        self.kept.remove();
     }
 }
 
 /// The spool of a reading, so that it can be resumed after an interruption. A full disk does not end the reading:
 /// nothing more is spooled then, and what was spooled before can still be resumed.
-struct Kept(Option<QuerySpool>);
+struct ReadingSpool(Option<QuerySpool>);
 
-impl Kept {
-    fn keep(&mut self, write: impl FnOnce(&mut QuerySpool) -> Result<(), StoreError>) {
+impl ReadingSpool {
+    fn write(&mut self, write: impl FnOnce(&mut QuerySpool) -> Result<(), StoreError>) {
         let Some(spool) = &mut self.0 else { return };
         if let Err(error) = write(spool) {
             self.give_up(&error);
         }
     }
 
-    fn done(self) {
+    fn remove(self) {
         if let Some(Err(error)) = self.0.map(QuerySpool::done) {
             tracing::warn!("{}", ErrorChain(&error));
         }
@@ -140,7 +141,12 @@ impl Kept {
 }
 
 /// Reads all terms. What an earlier process has read for the same query, and not printed, is not requested again.
-pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, limit: u64) -> Result<Whole, Failure> {
+pub(super) fn read_all(
+    caller: &ApiCaller<'_>,
+    asked: &PeriodArgs,
+    period: Period,
+    limit: u64,
+) -> Result<SpooledSearches, CommandFailure> {
     let question = json!({
         "api": caller.source.base.without_secrets(), "project": caller.project("analytics")?, "from": asked.from, "to": asked.to,
         // Relative to now: the notes of the spool keep the period that the first process computed.
@@ -148,18 +154,18 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
     });
     let notes = json!(period);
     let name = format!("searches-{}", &Digest::of(question.to_string().as_bytes()).hex()[..16]);
-    let mut kept = Kept(None);
-    match caller.asked().map(|store| store.reading(&name, &question, &notes)) {
+    let mut kept = ReadingSpool(None);
+    match caller.api_state().map(|store| store.reading(&name, &question, &notes)) {
         None => {}
         Some(Ok(Some(spool))) => kept.0 = Some(spool),
         Some(Ok(None)) => {
             let what =
                 "cannot read the searches, because another docwharf is reading the same: try again when it is done";
-            return Err(Failure::Unavailable(what.to_owned()));
+            return Err(CommandFailure::Unavailable(what.to_owned()));
         }
         Some(Err(error)) => kept.give_up(&error),
     }
-    let begun = kept.0.as_ref().and_then(|spool| resume(spool, limit));
+    let begun = kept.0.as_ref().and_then(|spool| resume_spool(spool, limit));
     let is_resumed = begun.is_some();
     let anew = period.clone();
     let (mut period, reading) = begun.unwrap_or((period, SearchPageReader::all(limit)));
@@ -167,29 +173,31 @@ pub(super) fn read_all(caller: &Caller<'_>, asked: &PeriodArgs, period: Period, 
         let terms = count_noun(reading.joined.searches.len() as u64, "term");
         tracing::warn!("resuming a reading that was interrupted after {terms}");
     } else {
-        kept.keep(|spool| spool.begin(&question, &notes));
+        kept.write(|spool| spool.begin(&question, &notes));
     }
     let mut pages = 0;
-    let mut page = read(caller, &period, reading, |page| {
+    let mut page = read_pages(caller, &period, reading, |page| {
         pages += 1;
-        kept.keep(|spool| spool.push(&json!(page)));
+        kept.write(|spool| spool.push(&json!(page)));
     });
-    if let Err(Failure::Sync(SyncError::Upstream { trouble, .. })) = &page
+    if let Err(CommandFailure::Sync(SyncError::Upstream { trouble, .. })) = &page
         && is_resumed
         && pages == 0
         && is_about_cursor(trouble.cause)
     {
         tracing::warn!("the API refuses its cursor, so the reading begins anew: {}", OneLine(&trouble.to_string()));
         period = anew;
-        kept.keep(|spool| spool.begin(&question, &notes));
-        page = read(caller, &period, SearchPageReader::all(limit), |page| kept.keep(|spool| spool.push(&json!(page))));
+        kept.write(|spool| spool.begin(&question, &notes));
+        page = read_pages(caller, &period, SearchPageReader::all(limit), |page| {
+            kept.write(|spool| spool.push(&json!(page)))
+        });
     }
     match page {
-        Ok(page) => Ok(Whole { period, page, kept }),
+        Ok(page) => Ok(SpooledSearches { period, page, kept }),
         Err(failure) => {
-            if matches!(failure, Failure::GoesRound(_)) {
+            if matches!(failure, CommandFailure::EndlessPages(_)) {
                 // A resumed reading would not end, either.
-                kept.done();
+                kept.remove();
             }
             Err(failure)
         }
@@ -203,7 +211,7 @@ fn is_about_cursor(cause: RequestErrorCause) -> bool {
 }
 
 /// Returns the period and the pages that an earlier process has spooled; `None` if nothing can be resumed.
-fn resume(spool: &QuerySpool, limit: u64) -> Option<(Period, SearchPageReader)> {
+fn resume_spool(spool: &QuerySpool, limit: u64) -> Option<(Period, SearchPageReader)> {
     let mut reading = SearchPageReader::all(limit);
     for kept in spool.pages() {
         reading.add_page(SearchPage::deserialize(kept).ok()?).ok()?;
@@ -212,7 +220,7 @@ fn resume(spool: &QuerySpool, limit: u64) -> Option<(Period, SearchPageReader)> 
 }
 
 /// Warns of terms that occur more than once: new searches move terms from page to page while they are read.
-fn warn_of_doubles(page: &SearchPage) {
+fn warn_about_duplicates(page: &SearchPage) {
     let mut seen = HashSet::new();
     let doubles = page.searches.iter().filter(|search| !seen.insert(search.search_query.as_str())).count();
     if doubles > 0 {
@@ -280,7 +288,7 @@ mod tests {
             let period = asked.period(default, now);
             let sent = period.as_ref().ok().map(|period| (period.from.as_deref(), period.to.as_deref()));
             assert_eq!(sent, expected, "{asked:?}");
-            assert!(sent.is_some() || matches!(period, Err(Failure::Usage(_))), "{asked:?}");
+            assert!(sent.is_some() || matches!(period, Err(CommandFailure::Usage(_))), "{asked:?}");
         }
     }
 }

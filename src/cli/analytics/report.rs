@@ -16,17 +16,17 @@ use docwharf_agent::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportRules
 use docwharf_agent::api::analytics::{MAX_PAGE_TERMS, SearchPageReader};
 use docwharf_base::durable::sync_dir;
 
-use super::super::attend::attended;
-use super::super::caller::Caller;
-use super::super::table::terminal_width;
-use super::super::{Context, Failure, wants_colour};
-use super::{PeriodArgs, Whole, read, read_all, screen};
+use super::super::api_caller::ApiCaller;
+use super::super::interruptible::run_interruptible;
+use super::super::text_columns::terminal_width;
+use super::super::{CommandContext, CommandFailure, wants_colour};
+use super::{PeriodArgs, SpooledSearches, read_all, read_pages, screen};
 
 const DAY: Duration = Duration::from_hours(24);
 /// The default period of a report.
-const PERIOD: Duration = Duration::from_hours(30 * 24);
+const DEFAULT_REPORT_PERIOD: Duration = Duration::from_hours(30 * 24);
 /// Requests that the API answers in an hour.
-const REQUESTS: u64 = 100;
+const REQUESTS_PER_HOUR: u64 = 100;
 
 #[derive(Debug, Args)]
 #[command(
@@ -38,7 +38,7 @@ pub(in crate::cli) struct ReportCommand {
     period: PeriodArgs,
     /// Compare with the previous period of the same length
     #[arg(long, value_enum, value_name = "PERIOD")]
-    compare: Option<Compare>,
+    compare: Option<ComparedPeriod>,
     /// The maximum number of terms in each list
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1000))]
     top: u64,
@@ -60,7 +60,7 @@ pub(in crate::cli) struct ReportCommand {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Compare {
+enum ComparedPeriod {
     /// The period that ends where this one begins
     Previous,
 }
@@ -72,61 +72,63 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 }
 
 impl ReportCommand {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let now = Timestamp::now();
         let period = self.whole_days(now)?;
         let config = context.config()?;
-        context.warn_of(&config);
+        context.warn_about_config(&config);
         // Created before the first request: a path that cannot be written to must not cost an hour's budget.
-        let page = self.html.as_deref().map(Beside::new).transpose()?;
+        let page = self.html.as_deref().map(ReplacementFile::new).transpose()?;
         let rules = ReportRules {
             top: usize::try_from(self.top).unwrap_or(usize::MAX),
             low_percent: self.low,
             fewest_hits: MIN_RATED_HITS,
         };
-        let (project, periods) = attended(context, move |means| {
-            let caller = Caller::budgeted(&config, means, "analytics", !self.no_wait_for_budget)?;
+        let (project, periods) = run_interruptible(context, move |means| {
+            let caller = ApiCaller::with_budgets(&config, means, "analytics", !self.no_wait_for_budget)?;
             let project = caller.project("analytics")?.to_owned();
-            Ok::<_, Failure>((project, self.read(&caller, period, now)?))
+            Ok::<_, CommandFailure>((project, self.read(&caller, period, now)?))
         })??;
         let made_at = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
         let report = SearchReport::new(&project, &made_at, &periods.now, periods.before.as_ref(), rules);
         if let Some(page) = page {
-            context.say(&format!("the report is in {}", page.put(&html::render_page(&report))?.display()));
+            context.print_note(&format!("the report is in {}", page.commit(&html::render_page(&report))?.display()));
         }
         let colour = wants_colour(io::stdout().is_terminal());
-        context.result(&report, &screen::draw(&report, terminal_width(), colour))?;
-        periods.kept.into_iter().for_each(Whole::done);
+        context.print_result(&report, &screen::draw_report(&report, terminal_width(), colour))?;
+        periods.kept.into_iter().for_each(SpooledSearches::remove_spool);
         Ok(())
     }
 
     /// Returns the period. By default it ends with yesterday: half a day beside whole days would look like a decline.
-    fn whole_days(&self, now: Timestamp) -> Result<Period, Failure> {
-        let period = self.period.period(Some(PERIOD), now)?;
-        Ok(if self.is_of_days() { period.until_today(now) } else { period })
+    fn whole_days(&self, now: Timestamp) -> Result<Period, CommandFailure> {
+        let period = self.period.period(Some(DEFAULT_REPORT_PERIOD), now)?;
+        Ok(if self.is_whole_days() { period.until_today(now) } else { period })
     }
 
-    fn is_of_days(&self) -> bool {
+    fn is_whole_days(&self) -> bool {
         self.period.since.is_none_or(|since| since.as_secs().is_multiple_of(DAY.as_secs()))
     }
 
     /// Reads the period and, with --compare, the previous one. Their spools are removed once the report has been shown.
-    fn read(&self, caller: &Caller<'_>, period: Period, now: Timestamp) -> Result<Periods, Failure> {
+    fn read(&self, caller: &ApiCaller<'_>, period: Period, now: Timestamp) -> Result<ReportPeriods, CommandFailure> {
         let periods = if self.compare.is_some() { 2 } else { 1 };
         let requests = self.terms.div_ceil(MAX_PAGE_TERMS).saturating_mul(periods);
-        if !self.all && requests > REQUESTS {
+        if !self.all && requests > REQUESTS_PER_HOUR {
             tracing::warn!(
-                "up to {requests} requests are needed, and the API answers {REQUESTS} an hour: this may take hours"
+                "up to {requests} requests are needed, and the API answers {REQUESTS_PER_HOUR} an hour: this may take hours"
             );
         }
         if self.compare.is_some() && period.previous(now).is_none() {
-            return Err(Failure::Usage("--compare previous needs a period that has begun: see --from".to_owned()));
+            return Err(CommandFailure::Usage(
+                "--compare previous needs a period that has begun: see --from".to_owned(),
+            ));
         }
         let mut kept = Vec::new();
-        let days = self.is_of_days();
-        let mut one = |period: Period, asked: Option<&PeriodArgs>| -> Result<PeriodTerms, Failure> {
+        let days = self.is_whole_days();
+        let mut one = |period: Period, asked: Option<&PeriodArgs>| -> Result<PeriodTerms, CommandFailure> {
             if !self.all {
-                let page = read(caller, &period, SearchPageReader::first(self.terms), |_| ())?;
+                let page = read_pages(caller, &period, SearchPageReader::first(self.terms), |_| ())?;
                 return Ok(PeriodTerms { period, page });
             }
             // The days identify the spool: a reading of other days must not be resumed.
@@ -139,32 +141,33 @@ impl ReportCommand {
         let now_read = one(period, Some(&self.period).filter(|_| !days))?;
         let before = match self.compare {
             None => None,
-            Some(Compare::Previous) => {
-                let none = || Failure::Usage("--compare previous needs a period that has begun: see --from".to_owned());
+            Some(ComparedPeriod::Previous) => {
+                let none =
+                    || CommandFailure::Usage("--compare previous needs a period that has begun: see --from".to_owned());
                 Some(one(now_read.period.previous(now).ok_or_else(none)?, None)?)
             }
         };
-        Ok(Periods { now: now_read, before, kept })
+        Ok(ReportPeriods { now: now_read, before, kept })
     }
 }
 
 /// The periods that were read.
-struct Periods {
+struct ReportPeriods {
     now: PeriodTerms,
     before: Option<PeriodTerms>,
     /// The readings whose spools are removed once the report has been shown.
-    kept: Vec<Whole>,
+    kept: Vec<SpooledSearches>,
 }
 
 /// A temporary file beside the file that it will replace.
-struct Beside {
+struct ReplacementFile {
     file: NamedTempFile,
     target: PathBuf,
 }
 
-impl Beside {
-    fn new(named: &Path) -> Result<Beside, Failure> {
-        let failed = || Failure::local(format!("cannot write the report to {}", named.display()));
+impl ReplacementFile {
+    fn new(named: &Path) -> Result<ReplacementFile, CommandFailure> {
+        let failed = || CommandFailure::local(format!("cannot write the report to {}", named.display()));
         // If the path is a symbolic link, its target is replaced and the link stays.
         let target = match std::fs::canonicalize(named) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => named.to_owned(),
@@ -181,12 +184,12 @@ impl Beside {
         let mut builder = tempfile::Builder::new();
         // The umask reduces this mode, as for a file that any other program creates.
         let builder = builder.prefix(".docwharf-").suffix(".new").permissions(Permissions::from_mode(0o666));
-        Ok(Beside { file: builder.tempfile_in(folder).map_err(failed())?, target })
+        Ok(ReplacementFile { file: builder.tempfile_in(folder).map_err(failed())?, target })
     }
 
     /// Writes the text, renames the file into its place, and returns that path.
-    fn put(mut self, text: &str) -> Result<PathBuf, Failure> {
-        let failed = || Failure::local(format!("cannot write the report to {}", self.target.display()));
+    fn commit(mut self, text: &str) -> Result<PathBuf, CommandFailure> {
+        let failed = || CommandFailure::local(format!("cannot write the report to {}", self.target.display()));
         let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.as_file().sync_all());
         written.map_err(failed())?;
         self.file.persist(&self.target).map_err(|error| failed()(error.error))?;

@@ -8,17 +8,17 @@ use docwharf_agent::analytics::number_format::{
 use docwharf_agent::analytics::report::{ReportTerm, SearchReport, TermList};
 use docwharf_base::error_chain::OneLine;
 
-use super::super::table::{cut, fit, width};
+use super::super::text_columns::{cut, cut_or_pad, display_width};
 
 /// Width of a bar in columns.
-const BAR: usize = 16;
+const BAR_COLUMNS: usize = 16;
 /// Minimum width of terms in columns. If less is left, the pages are dropped, then the bars.
-const LEAST: usize = 18;
-const GAP: usize = 2;
+const MIN_TERM_COLUMNS: usize = 18;
+const GAP_COLUMNS: usize = 2;
 
 /// The kind of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ColumnKind {
     /// Terms: left-aligned, in the width that numbers and bars leave.
     Term,
     /// Addresses of pages: left-aligned, in the width that numbers and bars leave.
@@ -31,27 +31,27 @@ enum Kind {
 
 /// A column: its heading, and one cell for each row.
 #[derive(Debug)]
-struct Column {
+struct ScreenColumn {
     head: &'static str,
-    kind: Kind,
+    kind: ColumnKind,
     cells: Vec<String>,
 }
 
-impl Column {
-    fn new(head: &'static str, kind: Kind, cells: impl Iterator<Item = String>) -> Column {
-        Column { head, kind, cells: cells.collect() }
+impl ScreenColumn {
+    fn new(head: &'static str, kind: ColumnKind, cells: impl Iterator<Item = String>) -> ScreenColumn {
+        ScreenColumn { head, kind, cells: cells.collect() }
     }
 
     fn width(&self) -> usize {
-        self.cells.iter().map(|cell| width(cell)).chain([width(self.head)]).max().unwrap_or(0)
+        self.cells.iter().map(|cell| display_width(cell)).chain([display_width(self.head)]).max().unwrap_or(0)
     }
 }
 
 /// Adds colour to text, if colour is wanted.
 #[derive(Debug, Clone, Copy)]
-struct Paint(bool);
+struct ColourPainter(bool);
 
-impl Paint {
+impl ColourPainter {
     fn paint(self, code: &str, text: &str) -> String {
         if self.0 && !text.trim().is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -66,44 +66,51 @@ impl Paint {
 
     /// Colours a bar: the clicked part cyan, the part without clicks yellow.
     fn bar(self, cells: &str) -> String {
-        let found = cells.find(|c| c != FOUND).unwrap_or(cells.len());
-        let lost = cells[found..].find(|c| c != LOST).map_or(cells.len(), |at| found + at);
+        let found = cells.find(|c| c != CLICKED_CELL).unwrap_or(cells.len());
+        let lost = cells[found..].find(|c| c != UNCLICKED_CELL).map_or(cells.len(), |at| found + at);
         let (found, lost, rest) = (&cells[..found], &cells[found..lost], &cells[lost..]);
         format!("{}{}{rest}", self.paint("36", found), self.paint("33", lost))
     }
 }
 
-const FOUND: char = '━';
-const LOST: char = '╌';
+const CLICKED_CELL: char = '━';
+const UNCLICKED_CELL: char = '╌';
 
 /// Returns the report in at most `columns` columns; with `None`, nothing is cut.
-pub(super) fn draw(report: &SearchReport, columns: Option<usize>, colour: bool) -> String {
-    let screen = Screen { columns, paint: Paint(colour), is_compared: report.previous.is_some() };
+pub(super) fn draw_report(report: &SearchReport, columns: Option<usize>, colour: bool) -> String {
+    let screen = ReportScreen { columns, paint: ColourPainter(colour), is_compared: report.previous.is_some() };
     let project = OneLine(&report.project).to_string();
     if report.is_empty() {
-        return format!("{}\n", screen.line(&format!("Nobody searched in {project}: {}", report.period.period_text())));
+        return format!(
+            "{}\n",
+            screen.cut_line(&format!("Nobody searched in {project}: {}", report.period.period_text()))
+        );
     }
     let mut out = String::new();
-    let title = screen.line(&format!("Searches in {project}, {}", report.period.period_text()));
+    let title = screen.cut_line(&format!("Searches in {project}, {}", report.period.period_text()));
     let _ = writeln!(out, "{}\n", screen.paint.bold(&title));
-    screen.totals(&mut out, report);
-    screen.ranked(&mut out, "What readers search for", &report.top);
+    screen.add_totals(&mut out, report);
+    screen.add_ranked_terms(&mut out, "What readers search for", &report.top);
     let list = &report.unclicked;
-    screen.ranked(&mut out, &format!("Searched for, and nobody clicked a result: {}", of(list)), &list.list);
+    screen.add_ranked_terms(
+        &mut out,
+        &format!("Searched for, and nobody clicked a result: {}", describe_terms(list)),
+        &list.list,
+    );
     let (list, rules) = (&report.low_ctr, &report.rules);
     let rule = format!("under {}% of at least {} searches", rules.low_percent, rules.fewest_hits);
-    screen.ranked(&mut out, &format!("Clicked, but in {rule}: {}", of(list)), &list.list);
+    screen.add_ranked_terms(&mut out, &format!("Clicked, but in {rule}: {}", describe_terms(list)), &list.list);
     if let Some(trends) = &report.trends {
-        screen.moved(&mut out, "More often than before", &trends.risen);
-        screen.moved(&mut out, "Less often than before", &trends.fallen);
-        screen.ranked(&mut out, "New", &trends.new);
+        screen.add_changed_terms(&mut out, "More often than before", &trends.risen);
+        screen.add_changed_terms(&mut out, "Less often than before", &trends.fallen);
+        screen.add_ranked_terms(&mut out, "New", &trends.new);
         let gone = &trends.gone;
         let gone = vec![
-            Column::new("TERM", Kind::Term, gone.iter().map(|gone| term(&gone.search_query))),
-            Column::new("BEFORE", Kind::Number, gone.iter().map(|gone| count_or_dash(gone.before.hits))),
-            Column::new("CLICKED", Kind::Number, gone.iter().map(|gone| percent_or_dash(gone.before.ctr))),
+            ScreenColumn::new("TERM", ColumnKind::Term, gone.iter().map(|gone| term(&gone.search_query))),
+            ScreenColumn::new("BEFORE", ColumnKind::Number, gone.iter().map(|gone| count_or_dash(gone.before.hits))),
+            ScreenColumn::new("CLICKED", ColumnKind::Number, gone.iter().map(|gone| percent_or_dash(gone.before.ctr))),
         ];
-        screen.section(&mut out, "Not searched for any more", gone);
+        screen.add_section(&mut out, "Not searched for any more", gone);
     }
     out
 }
@@ -121,7 +128,7 @@ fn change(term: &ReportTerm) -> String {
     }
 }
 
-fn of(list: &TermList) -> String {
+fn describe_terms(list: &TermList) -> String {
     let share =
         list.share.map_or_else(String::new, |share| format!(", {} of all searches", percent_or_dash(Some(share))));
     if list.terms == 0 { "no term".to_owned() } else { format!("{}{share}", count_terms(list.terms)) }
@@ -132,24 +139,24 @@ fn bar(term: &ReportTerm, most: u64) -> String {
     let hits = term.hits.unwrap_or(0);
     let to = |length: f64, most: usize| (0..most).filter(|cell| *cell as f64 + 0.5 <= length).count();
     // A term with any search has at least one cell.
-    let cells = to(hits as f64 * BAR as f64 / most.max(1) as f64, BAR).max(usize::from(hits > 0));
+    let cells = to(hits as f64 * BAR_COLUMNS as f64 / most.max(1) as f64, BAR_COLUMNS).max(usize::from(hits > 0));
     let found = to(cells as f64 * term.ctr.unwrap_or(0.0) / 100.0, cells);
-    std::iter::repeat_n(FOUND, found).chain(std::iter::repeat_n(LOST, cells - found)).collect()
+    std::iter::repeat_n(CLICKED_CELL, found).chain(std::iter::repeat_n(UNCLICKED_CELL, cells - found)).collect()
 }
 
-struct Screen {
+struct ReportScreen {
     columns: Option<usize>,
-    paint: Paint,
+    paint: ColourPainter,
     is_compared: bool,
 }
 
-impl Screen {
+impl ReportScreen {
     /// Returns the line, cut to the width of the terminal.
-    fn line(&self, text: &str) -> String {
+    fn cut_line(&self, text: &str) -> String {
         self.columns.map_or_else(|| text.to_owned(), |columns| cut(text, columns))
     }
 
-    fn totals(&self, out: &mut String, report: &SearchReport) {
+    fn add_totals(&self, out: &mut String, report: &SearchReport) {
         let mut rows = Vec::new();
         let previous = report.previous.as_ref().map_or_else(String::new, |previous| {
             let words = previous.period_text();
@@ -179,12 +186,12 @@ impl Screen {
         let more = if period.all_terms_read { String::new() } else { more };
         rows.push(("Terms", group_thousands(report.period.terms_read as u64), more));
         let list = &report.unclicked;
-        rows.push(("Nobody clicked", group_thousands(list.searches), of(list)));
-        let widest = rows.iter().map(|(_, figure, _)| width(figure)).max().unwrap_or(0);
+        rows.push(("Nobody clicked", group_thousands(list.searches), describe_terms(list)));
+        let widest = rows.iter().map(|(_, figure, _)| display_width(figure)).max().unwrap_or(0);
         for (name, figure, more) in rows {
-            let name = fit(name, 16);
-            let figure = format!("{}{figure}", " ".repeat(widest - width(&figure)));
-            let room = self.columns.map(|columns| columns.saturating_sub(16 + widest + 2 * GAP));
+            let name = cut_or_pad(name, 16);
+            let figure = format!("{}{figure}", " ".repeat(widest - display_width(&figure)));
+            let room = self.columns.map(|columns| columns.saturating_sub(16 + widest + 2 * GAP_COLUMNS));
             let more = room.map_or_else(|| more.clone(), |room| cut(&more, room));
             let line = format!("  {}{}  {}", name, self.paint.bold(&figure), self.paint.dim(&more));
             let _ = writeln!(out, "{}", line.trim_end());
@@ -192,58 +199,62 @@ impl Screen {
     }
 
     /// Appends a section of terms with their bars.
-    fn ranked(&self, out: &mut String, head: &str, list: &[ReportTerm]) {
+    fn add_ranked_terms(&self, out: &mut String, head: &str, list: &[ReportTerm]) {
         let most = list.iter().filter_map(|term| term.hits).max().unwrap_or(0);
         let page =
             |page: &Option<String>| page.as_deref().map_or_else(|| "–".to_owned(), |page| OneLine(page).to_string());
         let mut columns = vec![
-            Column::new("TERM", Kind::Term, list.iter().map(|one| term(&one.search_query))),
-            Column::new("", Kind::Bar, list.iter().map(|one| bar(one, most))),
-            Column::new("SEARCHES", Kind::Number, list.iter().map(|one| count_or_dash(one.hits))),
-            Column::new("SHARE", Kind::Number, list.iter().map(|one| percent_or_dash(one.share))),
-            Column::new("CLICKED", Kind::Number, list.iter().map(|one| percent_or_dash(one.ctr))),
+            ScreenColumn::new("TERM", ColumnKind::Term, list.iter().map(|one| term(&one.search_query))),
+            ScreenColumn::new("", ColumnKind::Bar, list.iter().map(|one| bar(one, most))),
+            ScreenColumn::new("SEARCHES", ColumnKind::Number, list.iter().map(|one| count_or_dash(one.hits))),
+            ScreenColumn::new("SHARE", ColumnKind::Number, list.iter().map(|one| percent_or_dash(one.share))),
+            ScreenColumn::new("CLICKED", ColumnKind::Number, list.iter().map(|one| percent_or_dash(one.ctr))),
         ];
         if self.is_compared {
-            columns.push(Column::new("CHANGE", Kind::Number, list.iter().map(change)));
+            columns.push(ScreenColumn::new("CHANGE", ColumnKind::Number, list.iter().map(change)));
         }
         if list.iter().any(|one| one.top_clicked_page.is_some()) {
-            columns.push(Column::new("TOP PAGE", Kind::Page, list.iter().map(|one| page(&one.top_clicked_page))));
+            columns.push(ScreenColumn::new(
+                "TOP PAGE",
+                ColumnKind::Page,
+                list.iter().map(|one| page(&one.top_clicked_page)),
+            ));
         }
-        self.section(out, head, columns);
+        self.add_section(out, head, columns);
     }
 
     /// Appends a section of terms that the previous period has as well.
-    fn moved(&self, out: &mut String, head: &str, list: &[ReportTerm]) {
+    fn add_changed_terms(&self, out: &mut String, head: &str, list: &[ReportTerm]) {
         let before = |one: &ReportTerm| count_or_dash(one.before.and_then(|before| before.hits));
         let rank = |one: &ReportTerm| {
             one.before.map_or_else(|| "–".to_owned(), |before| format!("{} → {}", before.rank, one.rank))
         };
         let columns = vec![
-            Column::new("TERM", Kind::Term, list.iter().map(|one| term(&one.search_query))),
-            Column::new("BEFORE", Kind::Number, list.iter().map(before)),
-            Column::new("NOW", Kind::Number, list.iter().map(|one| count_or_dash(one.hits))),
-            Column::new("CHANGE", Kind::Number, list.iter().map(change)),
-            Column::new("RANK", Kind::Number, list.iter().map(rank)),
-            Column::new("CLICKED", Kind::Number, list.iter().map(|one| percent_or_dash(one.ctr))),
+            ScreenColumn::new("TERM", ColumnKind::Term, list.iter().map(|one| term(&one.search_query))),
+            ScreenColumn::new("BEFORE", ColumnKind::Number, list.iter().map(before)),
+            ScreenColumn::new("NOW", ColumnKind::Number, list.iter().map(|one| count_or_dash(one.hits))),
+            ScreenColumn::new("CHANGE", ColumnKind::Number, list.iter().map(change)),
+            ScreenColumn::new("RANK", ColumnKind::Number, list.iter().map(rank)),
+            ScreenColumn::new("CLICKED", ColumnKind::Number, list.iter().map(|one| percent_or_dash(one.ctr))),
         ];
-        self.section(out, head, columns);
+        self.add_section(out, head, columns);
     }
 
-    fn section(&self, out: &mut String, head: &str, mut columns: Vec<Column>) {
+    fn add_section(&self, out: &mut String, head: &str, mut columns: Vec<ScreenColumn>) {
         let rows = columns.first().map_or(0, |column| column.cells.len());
         let none = if rows == 0 && !head.ends_with("no term") { ": no term" } else { "" };
-        let _ = writeln!(out, "\n{}", self.paint.bold(&self.line(&format!("{head}{none}"))));
+        let _ = writeln!(out, "\n{}", self.paint.bold(&self.cut_line(&format!("{head}{none}"))));
         if rows == 0 {
             return;
         }
-        let widths = self.widths(&mut columns);
+        let widths = self.column_widths(&mut columns);
         let heads: Vec<String> =
             columns.iter().zip(&widths).map(|(column, width)| aligned(column.kind, column.head, *width)).collect();
         let _ = writeln!(out, "{}", self.paint.dim(format!("  {}", heads.join("  ")).trim_end()));
         for row in 0..rows {
             let cells = columns.iter().zip(&widths).map(|(column, width)| {
                 let cell = aligned(column.kind, &column.cells[row], *width);
-                if column.kind == Kind::Bar { self.paint.bar(&cell) } else { cell }
+                if column.kind == ColumnKind::Bar { self.paint.bar(&cell) } else { cell }
             });
             let line = cells.collect::<Vec<_>>().join("  ");
             let _ = writeln!(out, "  {}", line.trim_end());
@@ -251,40 +262,40 @@ impl Screen {
     }
 
     /// Returns the width of each column, after it has removed the columns that do not fit.
-    fn widths(&self, columns: &mut Vec<Column>) -> Vec<usize> {
-        let Some(screen) = self.columns else { return columns.iter().map(Column::width).collect() };
-        let left_for_text = |columns: &[Column]| {
-            let whole = |column: &&Column| matches!(column.kind, Kind::Number | Kind::Bar);
-            let fixed: usize = columns.iter().filter(whole).map(Column::width).sum();
-            screen.saturating_sub(fixed + columns.len() * GAP)
+    fn column_widths(&self, columns: &mut Vec<ScreenColumn>) -> Vec<usize> {
+        let Some(screen) = self.columns else { return columns.iter().map(ScreenColumn::width).collect() };
+        let left_for_text = |columns: &[ScreenColumn]| {
+            let whole = |column: &&ScreenColumn| matches!(column.kind, ColumnKind::Number | ColumnKind::Bar);
+            let fixed: usize = columns.iter().filter(whole).map(ScreenColumn::width).sum();
+            screen.saturating_sub(fixed + columns.len() * GAP_COLUMNS)
         };
-        let widest = columns.iter().find(|column| column.kind == Kind::Term).map_or(0, Column::width);
-        if left_for_text(columns) < LEAST.min(widest) + 12 {
-            columns.retain(|column| column.kind != Kind::Page);
+        let widest = columns.iter().find(|column| column.kind == ColumnKind::Term).map_or(0, ScreenColumn::width);
+        if left_for_text(columns) < MIN_TERM_COLUMNS.min(widest) + 12 {
+            columns.retain(|column| column.kind != ColumnKind::Page);
         }
-        if left_for_text(columns) < LEAST.min(widest) {
-            columns.retain(|column| column.kind != Kind::Bar);
+        if left_for_text(columns) < MIN_TERM_COLUMNS.min(widest) {
+            columns.retain(|column| column.kind != ColumnKind::Bar);
         }
         // Numbers that would leave almost nothing of the term are dropped as well, the last first.
         while columns.len() > 2 && left_for_text(columns) < 8.min(widest) {
             columns.pop();
         }
         let left = left_for_text(columns).max(1);
-        let page = columns.iter().find(|column| column.kind == Kind::Page).map_or(0, Column::width);
+        let page = columns.iter().find(|column| column.kind == ColumnKind::Page).map_or(0, ScreenColumn::width);
         let page = page.min((left / 2).max(left.saturating_sub(widest)));
-        let width = |column: &Column| match column.kind {
-            Kind::Term => widest.min(left - page),
-            Kind::Page => page,
-            Kind::Number | Kind::Bar => column.width(),
+        let width = |column: &ScreenColumn| match column.kind {
+            ColumnKind::Term => widest.min(left - page),
+            ColumnKind::Page => page,
+            ColumnKind::Number | ColumnKind::Bar => column.width(),
         };
         columns.iter().map(width).collect()
     }
 }
 
-fn aligned(kind: Kind, cell: &str, columns: usize) -> String {
+fn aligned(kind: ColumnKind, cell: &str, columns: usize) -> String {
     match kind {
-        Kind::Number => format!("{}{cell}", " ".repeat(columns.saturating_sub(width(cell)))),
-        _ => fit(cell, columns),
+        ColumnKind::Number => format!("{}{cell}", " ".repeat(columns.saturating_sub(display_width(cell)))),
+        _ => cut_or_pad(cell, columns),
     }
 }
 
@@ -324,15 +335,15 @@ mod tests {
         ];
         let report = report(&odd);
         for columns in [20, 30, 40, 60, 79, 80, 81, 100, 120, 200] {
-            let drawn = draw(&report, Some(columns), false);
+            let drawn = draw_report(&report, Some(columns), false);
             assert!(!drawn.chars().any(|c| c.is_control() && c != '\n'), "{drawn:?}");
             let least = if columns < 40 { 40 } else { columns };
             for line in drawn.lines() {
-                assert!(width(line) <= least, "{} columns of {columns}: {line}", width(line));
+                assert!(display_width(line) <= least, "{} columns of {columns}: {line}", display_width(line));
             }
         }
         // Without a width, only a very long term is shortened, in its middle.
-        assert!(draw(&report, None, false).contains(&"x".repeat(450)));
+        assert!(draw_report(&report, None, false).contains(&"x".repeat(450)));
     }
 
     #[test]
@@ -340,8 +351,8 @@ mod tests {
         let report = report(&[("a", 160, 50), ("b", 80, 0), ("c", 1, 100)]);
         let bars: Vec<String> = report.top.iter().map(|term| bar(term, 160)).collect();
         assert_eq!(bars, ["━━━━━━━━╌╌╌╌╌╌╌╌", "╌╌╌╌╌╌╌╌", "━"]);
-        let coloured = draw(&report, Some(80), true);
+        let coloured = draw_report(&report, Some(80), true);
         assert!(coloured.contains("\x1b[36m━━━━━━━━\x1b[0m\x1b[33m╌╌╌╌╌╌╌╌\x1b[0m"), "{coloured}");
-        assert!(!draw(&report, Some(80), false).contains('\x1b'));
+        assert!(!draw_report(&report, Some(80), false).contains('\x1b'));
     }
 }

@@ -9,20 +9,20 @@ use docwharf_agent::api::analytics::{MAX_PAGE_TERMS, SearchPage, SearchPageReade
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::count_noun;
 
-use super::super::attend::attended;
-use super::super::caller::Caller;
-use super::super::table::{fit, terminal_width, width};
-use super::super::{Context, Failure, print};
-use super::{PeriodArgs, read, read_all};
+use super::super::api_caller::ApiCaller;
+use super::super::interruptible::run_interruptible;
+use super::super::text_columns::{cut_or_pad, display_width, terminal_width};
+use super::super::{CommandContext, CommandFailure, print};
+use super::{PeriodArgs, read_all, read_pages};
 
 /// Requests that the API answers in an hour.
-const REQUESTS: u64 = 100;
+const REQUESTS_PER_HOUR: u64 = 100;
 
 /// The default of `--limit`.
-const TERMS: u64 = 50;
+const DEFAULT_TERMS: u64 = 50;
 
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Searches {
+pub(in crate::cli) struct SearchesCommand {
     #[command(flatten)]
     period: PeriodArgs,
     /// The number of terms; with --all, of terms per request, 1 to 100
@@ -36,14 +36,14 @@ pub(in crate::cli) struct Searches {
     cursor: Option<String>,
     /// The output format; default: table
     #[arg(long, value_enum, value_name = "FORMAT")]
-    format: Option<Format>,
+    format: Option<SearchesFormat>,
     /// Fail if the budget of 100 requests an hour is used up, instead of waiting
     #[arg(long)]
     no_wait_for_budget: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum SearchesFormat {
     /// Columns for people
     Table,
     /// One object: searches, totalSearches, nextCursor
@@ -54,82 +54,86 @@ enum Format {
     Ndjson,
 }
 
-impl Searches {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl SearchesCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let format = match (self.format, context.global.json) {
-            (Some(format), true) if format != Format::Json => {
-                return Err(Failure::Usage("--json and --format say different things: leave one out".to_owned()));
+            (Some(format), true) if format != SearchesFormat::Json => {
+                return Err(CommandFailure::Usage(
+                    "--json and --format say different things: leave one out".to_owned(),
+                ));
             }
             (Some(format), _) => format,
-            (None, true) => Format::Json,
-            (None, false) => Format::Table,
+            (None, true) => SearchesFormat::Json,
+            (None, false) => SearchesFormat::Table,
         };
         if let Some(limit) = self.limit.filter(|limit| self.all && *limit > MAX_PAGE_TERMS) {
-            return Err(Failure::Usage(format!("--limit {limit}: with --all, a request asks for 1 to 100 terms")));
+            return Err(CommandFailure::Usage(format!(
+                "--limit {limit}: with --all, a request asks for 1 to 100 terms"
+            )));
         }
         let period = self.period.period(None, Timestamp::now())?;
         let config = context.config()?;
-        context.warn_of(&config);
+        context.warn_about_config(&config);
         let is_all = self.all;
-        let (page, whole) = attended(context, move |means| {
-            let caller = Caller::budgeted(&config, means, "analytics", !self.no_wait_for_budget)?;
+        let (page, whole) = run_interruptible(context, move |means| {
+            let caller = ApiCaller::with_budgets(&config, means, "analytics", !self.no_wait_for_budget)?;
             if self.all {
                 let mut whole = read_all(&caller, &self.period, period, self.limit.unwrap_or(MAX_PAGE_TERMS))?;
-                return Ok::<_, Failure>((std::mem::take(&mut whole.page), Some(whole)));
+                return Ok::<_, CommandFailure>((std::mem::take(&mut whole.page), Some(whole)));
             }
-            let requests = self.limit.unwrap_or(TERMS).div_ceil(MAX_PAGE_TERMS);
-            if requests > REQUESTS {
+            let requests = self.limit.unwrap_or(DEFAULT_TERMS).div_ceil(MAX_PAGE_TERMS);
+            if requests > REQUESTS_PER_HOUR {
                 let what = "an hour: this may take hours, and only --all resumes after an interruption";
-                tracing::warn!("{requests} requests are needed, and the API answers {REQUESTS} {what}");
+                tracing::warn!("{requests} requests are needed, and the API answers {REQUESTS_PER_HOUR} {what}");
             }
-            let reading = SearchPageReader::first(self.limit.unwrap_or(TERMS)).starting_at(self.cursor);
-            Ok((read(&caller, &period, reading, |_| ())?, None))
+            let reading = SearchPageReader::first(self.limit.unwrap_or(DEFAULT_TERMS)).starting_at(self.cursor);
+            Ok((read_pages(&caller, &period, reading, |_| ())?, None))
         })??;
         print(&match format {
-            Format::Table => table(&page, is_all),
-            Format::Json => line(serde_json::to_string_pretty(&page))?,
-            Format::Csv => csv(&page)?,
-            Format::Ndjson => {
+            SearchesFormat::Table => table(&page, is_all),
+            SearchesFormat::Json => line(serde_json::to_string_pretty(&page))?,
+            SearchesFormat::Csv => csv(&page)?,
+            SearchesFormat::Ndjson => {
                 let lines = page.searches.iter().map(|search| line(serde_json::to_string(search)));
                 lines.collect::<Result<String, _>>()?
             }
         })?;
         if let Some(whole) = whole {
-            whole.done();
+            whole.remove_spool();
         }
         Ok(())
     }
 }
 
-fn line(json: Result<String, serde_json::Error>) -> Result<String, Failure> {
-    json.map(|json| json + "\n").map_err(|error| Failure::Output(error.into()))
+fn line(json: Result<String, serde_json::Error>) -> Result<String, CommandFailure> {
+    json.map(|json| json + "\n").map_err(|error| CommandFailure::Output(error.into()))
 }
 
-fn csv(page: &SearchPage) -> Result<String, Failure> {
+fn csv(page: &SearchPage) -> Result<String, CommandFailure> {
     let mut out = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
-    let failed = |error: csv::Error| Failure::Output(error.into());
+    let failed = |error: csv::Error| CommandFailure::Output(error.into());
     out.write_record(["searchQuery", "hits", "ctr", "topClickedPage", "lastSearchedAt"]).map_err(failed)?;
     for search in &page.searches {
         out.serialize(search).map_err(failed)?;
     }
-    let bytes = out.into_inner().map_err(|error| Failure::Output(error.into_error()))?;
+    let bytes = out.into_inner().map_err(|error| CommandFailure::Output(error.into_error()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Formats a cell on one line, with control characters escaped.
-fn plain(text: &str) -> String {
+fn one_line_cell(text: &str) -> String {
     OneLine(text).to_string()
 }
 
 fn row(search: &SearchTerm) -> [String; 5] {
     let number = |number: &Option<serde_json::Number>| number.as_ref().map_or_else(String::new, ToString::to_string);
-    let text = |text: &Option<String>| text.as_deref().map(plain).unwrap_or_default();
+    let text = |text: &Option<String>| text.as_deref().map(one_line_cell).unwrap_or_default();
     // Minutes are precise enough for a table.
     let last = text(&search.last_searched_at);
     let is_utc = last.len() > 16 && last.as_bytes()[10] == b'T' && last.ends_with('Z') && last.is_ascii();
     let last = if is_utc { last[..16].replace('T', " ") } else { last };
-    let page = search.top_clicked_page.as_deref().map_or_else(|| "–".to_owned(), plain);
-    [plain(&search.search_query), number(&search.hits), number(&search.ctr), page, last]
+    let page = search.top_clicked_page.as_deref().map_or_else(|| "–".to_owned(), one_line_cell);
+    [one_line_cell(&search.search_query), number(&search.hits), number(&search.ctr), page, last]
 }
 
 fn table(page: &SearchPage, is_all: bool) -> String {
@@ -138,7 +142,7 @@ fn table(page: &SearchPage, is_all: bool) -> String {
     let mut widths = [0; 5];
     for row in &rows {
         for (most, cell) in widths.iter_mut().zip(row) {
-            *most = (*most).max(width(cell));
+            *most = (*most).max(display_width(cell));
         }
     }
     if let Some(screen) = terminal_width() {
@@ -151,8 +155,8 @@ fn table(page: &SearchPage, is_all: bool) -> String {
     for [term, hits, ctr, page, last] in &rows {
         let line = format!(
             "{}  {hits:>h$}  {ctr:>c$}  {}  {last}",
-            fit(term, widths[0]),
-            fit(page, widths[3]),
+            cut_or_pad(term, widths[0]),
+            cut_or_pad(page, widths[3]),
             h = widths[1],
             c = widths[2]
         );

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::{Context, Failure};
+use crate::cli::{CommandContext, CommandFailure};
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use docwharf_base::model::units::count_noun;
 use docwharf_base::regular_file;
@@ -18,22 +18,22 @@ use docwharf_origin::analytics::IngestLimits;
 use docwharf_origin::analytics::import::{ImportError, import_csv};
 use docwharf_origin::shares::ResourcePools;
 
-use super::{config, database};
+use super::{open_database, read_origin_config};
 
 /// Bytes read at a time.
-const PIECE: usize = 1 << 16;
+const READ_CHUNK_BYTES: usize = 1 << 16;
 
 #[derive(Debug, Args)]
-pub(super) struct ImportSearches {
+pub(super) struct ImportSearchesCommand {
     /// The project's id
     project: String,
     /// A CSV file with a header: query, time and clickedPage, or what `analytics searches --format csv` writes
     file: PathBuf,
 }
 
-impl ImportSearches {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
-        let config = config(context)?;
+impl ImportSearchesCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
+        let config = read_origin_config(context)?;
         let settings = &config.settings;
         let owned = |organization: &'_ Organization| {
             let owner = organization.id.clone();
@@ -41,20 +41,22 @@ impl ImportSearches {
         };
         let owners: BTreeMap<String, String> = settings.organizations.iter().flat_map(owned).collect();
         let Some(owner) = owners.get(&self.project).cloned() else {
-            return Err(Failure::Usage(format!("there is no project {:?} in the file", self.project)));
+            return Err(CommandFailure::Usage(format!("there is no project {:?} in the file", self.project)));
         };
         let shares = ResourcePools::new(settings.limits, settings.organizations.len());
         let allowance = IngestLimits::new(&owner, Arc::new(owners), shares, None, settings.min_free);
         let reading = || format!("cannot read {}", self.file.display());
-        let mut file = regular_file::open(&self.file).map_err(Failure::local(reading()))?;
+        let mut file = regular_file::open(&self.file).map_err(CommandFailure::local(reading()))?;
         // The digest identifies the file, so that importing it again adds nothing.
-        let id = format!("csv-{}", digest(&mut file).map_err(Failure::local(reading()))?.hex());
-        let imported = import_csv(&database(&config)?, &self.project, BufReader::new(file), &id, Some(allowance));
+        let id = format!("csv-{}", digest(&mut file).map_err(CommandFailure::local(reading()))?.hex());
+        let imported = import_csv(&open_database(&config)?, &self.project, BufReader::new(file), &id, Some(allowance));
         let imported = imported.map_err(|error| match error {
             ImportError::Database(error) => docwharf_origin::OriginError::from(error).into(),
-            other => {
-                Failure::Usage(format!("{}: {}", self.file.display(), docwharf_base::error_chain::ErrorChain(&other)))
-            }
+            other => CommandFailure::Usage(format!(
+                "{}: {}",
+                self.file.display(),
+                docwharf_base::error_chain::ErrorChain(&other)
+            )),
         })?;
         let told = json!({
             "schemaVersion": 1, "project": self.project, "rows": imported.rows, "searches": imported.searches,
@@ -73,13 +75,13 @@ impl ImportSearches {
         } else {
             format!("{what}\n")
         };
-        context.result(&told, &text)
+        context.print_result(&told, &text)
     }
 }
 
 /// Returns the digest of a file, and rewinds it.
 fn digest(file: &mut File) -> std::io::Result<Digest> {
-    let (mut hasher, mut piece) = (Sha256Hasher::new(), vec![0; PIECE]);
+    let (mut hasher, mut piece) = (Sha256Hasher::new(), vec![0; READ_CHUNK_BYTES]);
     loop {
         let n = file.read(&mut piece)?;
         if n == 0 {

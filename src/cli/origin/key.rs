@@ -5,24 +5,24 @@ use std::fmt::Write as _;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::cli::{Context, Failure, print};
+use crate::cli::{CommandContext, CommandFailure, print};
 use docwharf_base::model::units::{parse_duration, show_unix};
 use docwharf_origin::api_keys::{self, ApiKeyError, Scope};
 
-use super::{config, database};
+use super::{open_database, read_origin_config};
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Key {
+pub(super) enum KeyCommand {
     /// Create a key and print it: it is shown only this once
-    Create(Create),
+    Create(KeyCreateCommand),
     /// List keys, including expired and revoked ones
-    List(List),
+    List(KeyListCommand),
     /// Revoke a key, effective at once
-    Revoke(Revoke),
+    Revoke(KeyRevokeCommand),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Create {
+pub(super) struct KeyCreateCommand {
     /// The organization that the key belongs to
     organization: String,
     /// The key's name, by which it is revoked
@@ -36,48 +36,49 @@ pub(super) struct Create {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct List {}
+pub(super) struct KeyListCommand {}
 
 #[derive(Debug, Args)]
-pub(super) struct Revoke {
+pub(super) struct KeyRevokeCommand {
     /// The organization that the key belongs to
     organization: String,
     /// Its name, or its first part as `list` shows it
     name: String,
 }
 
-impl Key {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl KeyCommand {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         match self {
-            Key::Create(command) => command.run(context),
-            Key::List(command) => command.run(context),
-            Key::Revoke(command) => command.run(context),
+            KeyCommand::Create(command) => command.run(context),
+            KeyCommand::List(command) => command.run(context),
+            KeyCommand::Revoke(command) => command.run(context),
         }
     }
 }
 
-impl Create {
-    fn run(self, context: &Context) -> Result<(), Failure> {
-        let config = config(context)?;
+impl KeyCreateCommand {
+    fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
+        let config = read_origin_config(context)?;
         if !config.settings.organizations.iter().any(|organization| organization.id == self.organization) {
-            return Err(Failure::Usage(format!("there is no organization {:?} in the file", self.organization)));
+            return Err(CommandFailure::Usage(format!("there is no organization {:?} in the file", self.organization)));
         }
         let life = self.expires.as_deref().map(parse_duration).transpose();
-        let life = life.map_err(|why| Failure::Usage(format!("--expires: {why}")))?;
+        let life = life.map_err(|why| CommandFailure::Usage(format!("--expires: {why}")))?;
         if life.is_some_and(|life| life.is_zero()) {
-            return Err(Failure::Usage("--expires: such a key would never work".to_owned()));
+            return Err(CommandFailure::Usage("--expires: such a key would never work".to_owned()));
         }
         let scope = Scope::from_name(&self.scope).unwrap_or(Scope::Write);
         let key =
-            api_keys::create(&database(&config)?, &self.organization, &self.name, scope, life).map_err(failure)?;
+            api_keys::create(&open_database(&config)?, &self.organization, &self.name, scope, life).map_err(failure)?;
         let told = json!({ "schemaVersion": 1, "organization": self.organization, "name": self.name, "scope": scope.name(), "key": *key });
-        context.result(&told, &format!("{}\n", *key))
+        context.print_result(&told, &format!("{}\n", *key))
     }
 }
 
-impl List {
-    fn run(self, context: &Context) -> Result<(), Failure> {
-        let known = api_keys::list(&database(&config(context)?)?).map_err(docwharf_origin::OriginError::from)?;
+impl KeyListCommand {
+    fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
+        let known = api_keys::list(&open_database(&read_origin_config(context)?)?)
+            .map_err(docwharf_origin::OriginError::from)?;
         let time = |at: Option<i64>| at.map(|at| show_unix(at.div_euclid(1000)));
         if context.global.json {
             let list: Vec<_> = known
@@ -90,7 +91,7 @@ impl List {
                     })
                 })
                 .collect();
-            return context.result(&json!({ "schemaVersion": 1, "keys": list }), "");
+            return context.print_result(&json!({ "schemaVersion": 1, "keys": list }), "");
         }
         let mut text = String::new();
         for key in &known {
@@ -113,19 +114,19 @@ impl List {
     }
 }
 
-impl Revoke {
-    fn run(self, context: &Context) -> Result<(), Failure> {
-        let db = database(&config(context)?)?;
+impl KeyRevokeCommand {
+    fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
+        let db = open_database(&read_origin_config(context)?)?;
         api_keys::revoke(&db, &self.organization, &self.name).map_err(failure)?;
         let told = json!({ "schemaVersion": 1, "organization": self.organization, "revoked": self.name });
-        context.result(&told, &format!("{} of {} is revoked\n", self.name, self.organization))
+        context.print_result(&told, &format!("{} of {} is revoked\n", self.name, self.organization))
     }
 }
 
-fn failure(error: ApiKeyError) -> Failure {
+fn failure(error: ApiKeyError) -> CommandFailure {
     match error {
         ApiKeyError::Database(error) => docwharf_origin::OriginError::from(error).into(),
-        ApiKeyError::Random(source) => Failure::Local { doing: "cannot draw a key".to_owned(), source },
-        other => Failure::Usage(other.to_string()),
+        ApiKeyError::Random(source) => CommandFailure::Local { doing: "cannot draw a key".to_owned(), source },
+        other => CommandFailure::Usage(other.to_string()),
     }
 }

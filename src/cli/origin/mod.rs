@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::config::origin::{OriginConfig, read};
-use crate::config::values::parse_listen;
-use crate::daemon::{self, OnHangup};
+use crate::config::value_parsers::parse_listen;
+use crate::daemon::{self, OriginHangup};
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::{count_noun, parse_duration};
 use docwharf_origin::source::ProjectSource;
@@ -20,12 +20,12 @@ use docwharf_origin::{
 };
 use docwharf_site::seal::SealOptions;
 
-use super::{Context, Failure};
+use super::{CommandContext, CommandFailure};
 
 /// The organization of the sites that are given as flags.
-const LOCAL: &str = "local";
+const LOCAL_ORGANIZATION: &str = "local";
 /// Number of finished jobs that an origin without a state folder keeps.
-const KEPT: usize = 32;
+const MAX_KEPT_JOBS: usize = 32;
 
 /// Serve the management API: make bundles of sites and provide links to them.
 ///
@@ -34,30 +34,30 @@ const KEPT: usize = 32;
 /// archives, and keeps nothing.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(super) struct Origin {
+pub(super) struct OriginArgs {
     #[command(subcommand)]
     command: Option<OriginCommand>,
     #[command(flatten)]
-    serve: Serve,
+    serve: OriginServeArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum OriginCommand {
     /// Make, list and revoke keys
     #[command(subcommand)]
-    Key(key::Key),
+    Key(key::KeyCommand),
     /// Check the configuration of an origin
-    Check(Check),
+    Check(OriginCheckCommand),
     /// Import searches from a CSV file
-    ImportSearches(import::ImportSearches),
+    ImportSearches(import::ImportSearchesCommand),
 }
 
 #[derive(Debug, Args)]
-struct Check {}
+struct OriginCheckCommand {}
 
-impl Check {
-    fn run(self, context: &Context) -> Result<(), Failure> {
-        let config = config(context)?;
+impl OriginCheckCommand {
+    fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
+        let config = read_origin_config(context)?;
         let organizations = &config.settings.organizations;
         let projects = organizations.iter().map(|organization| organization.projects.len()).sum::<usize>();
         let told = json!({ "schemaVersion": 1, "organizations": organizations.len(), "projects": projects });
@@ -66,12 +66,12 @@ impl Check {
             count_noun(organizations.len() as u64, "organization"),
             count_noun(projects as u64, "project")
         );
-        context.result(&told, &text)
+        context.print_result(&told, &text)
     }
 }
 
 #[derive(Debug, Args)]
-struct Serve {
+struct OriginServeArgs {
     /// A domain and its folder or archive; may be given several times
     #[arg(long, value_name = "DOMAIN=PATH")]
     site: Vec<String>,
@@ -89,8 +89,8 @@ struct Serve {
     public_url: Option<String>,
 }
 
-impl Origin {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+impl OriginArgs {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         match self.command {
             Some(OriginCommand::Key(command)) => command.run(context),
             Some(OriginCommand::Check(command)) => command.run(context),
@@ -101,38 +101,40 @@ impl Origin {
 }
 
 /// Reads the configuration of the origin, which `--config` must name.
-fn config(context: &Context) -> Result<OriginConfig, Failure> {
+fn read_origin_config(context: &CommandContext) -> Result<OriginConfig, CommandFailure> {
     // The limits in an agent's configuration do not apply to an origin.
     let Some(path) = &context.global.config else {
-        return Err(Failure::Usage("say which origin is meant: --config origin.toml".to_owned()));
+        return Err(CommandFailure::Usage("say which origin is meant: --config origin.toml".to_owned()));
     };
-    read(path, BundleLimits::default()).map_err(Failure::Config)
+    read(path, BundleLimits::default()).map_err(CommandFailure::Config)
 }
 
 /// Opens the database of the origin and creates its folder if it is missing. Another process may be serving it.
-fn database(config: &OriginConfig) -> Result<docwharf_origin::database::Database, Failure> {
+fn open_database(config: &OriginConfig) -> Result<docwharf_origin::database::Database, CommandFailure> {
     use std::os::unix::fs::DirBuilderExt;
     let OriginStorage::Folder(folder) = &config.settings.storage else {
-        return Err(Failure::Usage("this origin keeps nothing".to_owned()));
+        return Err(CommandFailure::Usage("this origin keeps nothing".to_owned()));
     };
     let mut builder = std::fs::DirBuilder::new();
     let made = builder.recursive(true).mode(0o711).create(folder);
-    made.map_err(Failure::local(format!("cannot make {}", folder.display())))?;
+    made.map_err(CommandFailure::local(format!("cannot make {}", folder.display())))?;
     Ok(docwharf_origin::database::Database::open(&folder.join(DATABASE_FILE_NAME))
         .map_err(docwharf_origin::OriginError::from)?)
 }
 
-impl Serve {
-    fn run(self, context: &Context) -> Result<(), Failure> {
-        let hangup = if self.site.is_empty() { OnHangup::GoOn } else { OnHangup::Stop };
+impl OriginServeArgs {
+    fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
+        let hangup = if self.site.is_empty() { OriginHangup::GoOn } else { OriginHangup::Stop };
         let config = match (self.site.is_empty(), &context.global.config) {
             (false, Some(_)) => {
-                return Err(Failure::Usage("--site and --config exclude each other: sites are in the file".to_owned()));
+                return Err(CommandFailure::Usage(
+                    "--site and --config exclude each other: sites are in the file".to_owned(),
+                ));
             }
-            (true, Some(_)) => self.of_file(context)?,
-            _ => self.of_flags(context)?,
+            (true, Some(_)) => self.config_from_file(context)?,
+            _ => self.config_from_flags(context)?,
         };
-        let tls = config.tls.as_ref().map(|(_, files)| daemon::tls(files)).transpose()?;
+        let tls = config.tls.as_ref().map(|(_, files)| daemon::load_tls(files)).transpose()?;
         // Bound before any work begins: a start that fails must not have taken a waiting job.
         let mut listeners = daemon::listeners(daemon::bind(&config.listen)?, None);
         if let (Some((addresses, _)), Some(tls)) = (&config.tls, &tls) {
@@ -143,59 +145,59 @@ impl Serve {
         Ok(daemon::origin(&origin, listeners, admin, tls.zip(config.tls.map(|(_, files)| files)), hangup)?)
     }
 
-    fn of_file(self, context: &Context) -> Result<OriginConfig, Failure> {
+    fn config_from_file(self, context: &CommandContext) -> Result<OriginConfig, CommandFailure> {
         let strays = [
             ("--key-file", self.key_file.is_some()),
             ("--link-lifetime", self.link_lifetime.is_some()),
             ("--public-url", self.public_url.is_some()),
         ];
         if let Some((name, _)) = strays.iter().find(|(_, is_given)| *is_given) {
-            return Err(Failure::Usage(format!("{name} goes with --site; with --config it is in the file")));
+            return Err(CommandFailure::Usage(format!("{name} goes with --site; with --config it is in the file")));
         }
-        let mut config = config(context)?;
+        let mut config = read_origin_config(context)?;
         if !self.listen.is_empty() {
             config.listen = self.addresses()?;
         }
         Ok(config)
     }
 
-    fn addresses(&self) -> Result<Vec<std::net::SocketAddr>, Failure> {
+    fn addresses(&self) -> Result<Vec<std::net::SocketAddr>, CommandFailure> {
         let default = ["127.0.0.1:8090".to_owned()];
         let texts = if self.listen.is_empty() { &default[..] } else { &self.listen };
         let addresses = texts.iter().map(|text| parse_listen(text)).collect::<Result<Vec<_>, _>>();
-        addresses.map_err(|why| Failure::Usage(format!("--listen: {why}")))
+        addresses.map_err(|why| CommandFailure::Usage(format!("--listen: {why}")))
     }
 
-    fn of_flags(self, context: &Context) -> Result<OriginConfig, Failure> {
+    fn config_from_flags(self, context: &CommandContext) -> Result<OriginConfig, CommandFailure> {
         let listen = self.addresses()?;
         let mut settings = OriginSettings::new(SealOptions::new(context.limits()?));
         if self.site.is_empty() {
             let why = "there is nothing to serve: --site DOMAIN=PATH, or --config origin.toml";
-            return Err(Failure::Usage(why.to_owned()));
+            return Err(CommandFailure::Usage(why.to_owned()));
         }
         let Some(key) = self.key_file else {
-            return Err(Failure::Usage("--key-file FILE is needed: it holds the key of all calls".to_owned()));
+            return Err(CommandFailure::Usage("--key-file FILE is needed: it holds the key of all calls".to_owned()));
         };
-        settings.key_file = Some((LOCAL.to_owned(), key));
-        settings.keep = KEPT;
-        let projects = projects(&self.site).map_err(|why| Failure::Usage(format!("--site: {why}")))?;
-        settings.organizations = vec![Organization { id: LOCAL.to_owned(), projects }];
+        settings.key_file = Some((LOCAL_ORGANIZATION.to_owned(), key));
+        settings.keep = MAX_KEPT_JOBS;
+        let projects = parse_sites(&self.site).map_err(|why| CommandFailure::Usage(format!("--site: {why}")))?;
+        settings.organizations = vec![Organization { id: LOCAL_ORGANIZATION.to_owned(), projects }];
         let life = |text: &String| {
             let life = parse_duration(text)?;
             let fits = (MIN_LINK_LIFETIME..=MAX_LINK_LIFETIME).contains(&life);
             fits.then_some(life).ok_or_else(|| format!("{text:?} is not from 1s to 7d"))
         };
         let given = self.link_lifetime.as_ref().map(life).transpose();
-        let given = given.map_err(|why| Failure::Usage(format!("--link-lifetime: {why}")))?;
+        let given = given.map_err(|why| CommandFailure::Usage(format!("--link-lifetime: {why}")))?;
         settings.link_lifetime = given.unwrap_or(settings.link_lifetime);
         let url = self.public_url.as_deref().map(PublicUrl::parse).transpose();
-        settings.public_url = url.map_err(|why| Failure::Usage(format!("--public-url: {why}")))?;
+        settings.public_url = url.map_err(|why| CommandFailure::Usage(format!("--public-url: {why}")))?;
         Ok(OriginConfig { settings, listen, tls: None, admin: Vec::new() })
     }
 }
 
 /// Parses `DOMAIN=PATH` into a project for each site. The domain is the project's id.
-fn projects(texts: &[String]) -> Result<Vec<OriginProject>, String> {
+fn parse_sites(texts: &[String]) -> Result<Vec<OriginProject>, String> {
     let mut projects: Vec<OriginProject> = Vec::new();
     for text in texts {
         let (domain, path) = text

@@ -8,13 +8,13 @@ use docwharf_base::error_chain::OneLine;
 use super::commit_line;
 
 /// Number of log lines in a comment. Forges accept about 64 KiB.
-const LOGS: usize = 60;
+const MAX_COMMENT_LOG_LINES: usize = 60;
 /// Number of characters shown of each log line.
-const LOG: usize = 300;
+const MAX_LOG_LINE_CHARS: usize = 300;
 
 /// Returns the comment. Its first line is an HTML comment, by which a script finds the comment of the branch again.
 pub(super) fn markdown(branch: &str, preview: &StartedPreview, deployment: Option<&PreviewDeployment>) -> String {
-    let mut out = format!("<!-- docwharf preview: {} -->\n", unambiguous(branch));
+    let mut out = format!("<!-- docwharf preview: {} -->\n", escape_html_comment(branch));
     let state = match deployment.map(PreviewDeployment::next_step) {
         Some(DeploymentStep::Ready) => "ready",
         Some(DeploymentStep::GiveUp) => "failed",
@@ -46,9 +46,9 @@ pub(super) fn markdown(branch: &str, preview: &StartedPreview, deployment: Optio
 
 /// Appends the logs in a code fence longer than any run of backticks in them; `open` shows them unfolded.
 fn logs(out: &mut String, lines: &[String], open: bool) {
-    let kept: Vec<String> = lines[lines.len().saturating_sub(LOGS)..]
+    let kept: Vec<String> = lines[lines.len().saturating_sub(MAX_COMMENT_LOG_LINES)..]
         .iter()
-        .map(|line| OneLine(line).to_string().chars().take(LOG).collect())
+        .map(|line| OneLine(line).to_string().chars().take(MAX_LOG_LINE_CHARS).collect())
         .collect();
     let fence = "`".repeat(kept.iter().map(|line| longest_run(line)).max().unwrap_or(0).max(2) + 1);
     let (how, open) = if lines.len() > kept.len() {
@@ -76,7 +76,7 @@ fn code(text: &str) -> String {
 }
 
 /// Replaces the characters that could end an HTML comment: hyphens and `>`.
-fn unambiguous(text: &str) -> String {
+fn escape_html_comment(text: &str) -> String {
     OneLine(text).to_string().replace('-', "\u{2010}").replace('>', "\u{203a}")
 }
 

@@ -14,26 +14,26 @@ use docwharf_agent::api::preview::{DeploymentStep, PreviewCommit, PreviewDeploym
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::{parse_duration, show_duration};
 
-use super::attend::attended;
-use super::caller::Caller;
-use super::{Context, Failure, print};
+use super::api_caller::ApiCaller;
+use super::interruptible::run_interruptible;
+use super::{CommandContext, CommandFailure, print};
 
 /// Number of log lines shown. The last ones are shown, because the end says how the deployment ended.
-const LOGS: usize = 200;
+const MAX_SHOWN_LOG_LINES: usize = 200;
 
 /// The default of `--timeout`.
-const TIMEOUT: &str = "15m";
+const DEFAULT_WAIT_TIMEOUT: &str = "15m";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PreviewCommand {
     /// Start the preview of a branch, or deploy it again; prints its address
-    Create(Create),
+    Create(PreviewCreateCommand),
     /// Show the state of a preview's deployment
-    Status(Status),
+    Status(PreviewStatusCommand),
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Create {
+pub(super) struct PreviewCreateCommand {
     /// The branch; default: the current branch of the Git checkout in this folder
     #[arg(long, value_name = "BRANCH")]
     branch: Option<String>,
@@ -41,7 +41,7 @@ pub(super) struct Create {
     #[arg(long)]
     wait: bool,
     /// How long to wait for it
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = TIMEOUT, requires = "wait")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = DEFAULT_WAIT_TIMEOUT, requires = "wait")]
     timeout: Duration,
     /// Print a comment for a pull request in Markdown, instead of the address
     #[arg(long)]
@@ -52,7 +52,7 @@ pub(super) struct Create {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Status {
+pub(super) struct PreviewStatusCommand {
     /// The statusId, as `preview create --json` prints it
     #[arg(value_name = "ID")]
     id: String,
@@ -60,12 +60,12 @@ pub(super) struct Status {
     #[arg(long)]
     wait: bool,
     /// How long to wait for it
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = TIMEOUT, requires = "wait")]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = DEFAULT_WAIT_TIMEOUT, requires = "wait")]
     timeout: Duration,
 }
 
 impl PreviewCommand {
-    pub(super) fn run(self, context: &Context) -> Result<(), Failure> {
+    pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         match self {
             PreviewCommand::Create(create) => create.run(context),
             PreviewCommand::Status(status) => status.run(context),
@@ -73,26 +73,26 @@ impl PreviewCommand {
     }
 }
 
-impl Create {
-    fn run(self, context: &Context) -> Result<(), Failure> {
+impl PreviewCreateCommand {
+    fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         if self.comment && context.global.json {
-            return Err(Failure::Usage("--comment is markdown and --json is not: leave one out".to_owned()));
+            return Err(CommandFailure::Usage("--comment is markdown and --json is not: leave one out".to_owned()));
         }
         let branch = match self.branch {
             Some(branch) => branch.trim().to_owned(),
             None => current_branch()?,
         };
         if branch.is_empty() {
-            return Err(Failure::Usage("--branch is empty: name the branch to be shown".to_owned()));
+            return Err(CommandFailure::Usage("--branch is empty: name the branch to be shown".to_owned()));
         }
         let config = context.config()?;
-        context.warn_of(&config);
+        context.warn_about_config(&config);
         let is_plain = !context.global.json && !self.comment;
         let (waits, wait, name) = (!self.no_wait_for_budget, self.wait.then_some(self.timeout), branch.clone());
-        let draws = context.draws();
-        let (preview, followed) = attended(context, move |means| {
-            let mut caller = Caller::budgeted(&config, means, "preview", waits)?;
-            let preview = start(&caller, &name)?;
+        let draws = context.shows_progress();
+        let (preview, followed) = run_interruptible(context, move |means| {
+            let mut caller = ApiCaller::with_budgets(&config, means, "preview", waits)?;
+            let preview = start_preview(&caller, &name)?;
             if let (true, Some(url)) = (is_plain, &preview.preview_url) {
                 // Printed at once: a build takes minutes, and the address is known. The progress line is cleared first.
                 if draws {
@@ -102,13 +102,13 @@ impl Create {
             }
             let followed = match (&preview.status_id, wait) {
                 (_, None) => Ok(None),
-                (Some(id), wait) => poll(&mut caller, id, wait).map(Some),
+                (Some(id), wait) => poll_deployment(&mut caller, id, wait).map(Some),
                 (None, Some(_)) => {
                     let what = format!("cannot wait for the preview of {}: the API gave no statusId", OneLine(&name));
-                    Err(Failure::Unavailable(what))
+                    Err(CommandFailure::Unavailable(what))
                 }
             };
-            Ok::<_, Failure>((preview, followed))
+            Ok::<_, CommandFailure>((preview, followed))
         })??;
         // The preview was started, so it is printed even if waiting for its end failed.
         let deployment = followed.as_ref().ok().and_then(Option::as_ref);
@@ -119,40 +119,45 @@ impl Create {
                 "schemaVersion": 1, "branch": branch, "statusId": preview.status_id,
                 "previewUrl": preview.preview_url, "deployment": deployment,
             });
-            context.result(&json, "")?;
+            context.print_result(&json, "")?;
         } else if let Some(deployment) = deployment {
-            context.say(sheet(deployment).trim_end());
+            context.print_note(deployment_text(deployment).trim_end());
         }
         let what = format!("the preview of {}", OneLine(&branch));
-        followed?.map_or(Ok(()), |deployment| judge(&what, &deployment))?;
+        followed?.map_or(Ok(()), |deployment| check_deployment(&what, &deployment))?;
         if preview.preview_url.is_none() && is_plain {
             let id = preview.status_id.as_deref().unwrap_or("none");
             let what = format!("{what} was started, but the API gave no address; its statusId is {}", OneLine(id));
-            return Err(Failure::Unavailable(what));
+            return Err(CommandFailure::Unavailable(what));
         }
         Ok(())
     }
 }
 
-impl Status {
-    fn run(self, context: &Context) -> Result<(), Failure> {
+impl PreviewStatusCommand {
+    fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         if !is_path_segment(&self.id) {
-            return Err(Failure::Usage(format!("{:?} is no status id: `preview create --json` prints one", self.id)));
+            return Err(CommandFailure::Usage(format!(
+                "{:?} is no status id: `preview create --json` prints one",
+                self.id
+            )));
         }
         let config = context.config()?;
-        context.warn_of(&config);
+        context.warn_about_config(&config);
         let (id, wait) = (self.id.clone(), self.wait.then_some(self.timeout));
-        let deployment =
-            attended(context, move |means| poll(&mut Caller::new(&config, means, "preview")?, &id, wait))??;
+        let deployment = run_interruptible(context, move |means| {
+            poll_deployment(&mut ApiCaller::new(&config, means, "preview")?, &id, wait)
+        })??;
         let json = json!({ "schemaVersion": 1, "statusId": self.id, "deployment": deployment });
-        context.result(&json, &sheet(&deployment))?;
-        judge(&format!("the deployment {}", OneLine(&self.id)), &deployment)
+        context.print_result(&json, &deployment_text(&deployment))?;
+        check_deployment(&format!("the deployment {}", OneLine(&self.id)), &deployment)
     }
 }
 
 /// Returns the branch that is checked out in this folder. It asks `git`, which handles worktrees and submodules.
-fn current_branch() -> Result<String, Failure> {
-    let mistake = |why: &str| Failure::Usage(format!("cannot tell the current branch: {why}; name it with --branch"));
+fn current_branch() -> Result<String, CommandFailure> {
+    let mistake =
+        |why: &str| CommandFailure::Usage(format!("cannot tell the current branch: {why}; name it with --branch"));
     let git = Command::new("git").args(["symbolic-ref", "--quiet", "--short", "HEAD"]).output();
     let git = git.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => mistake("there is no git on this machine"),
@@ -170,60 +175,67 @@ fn current_branch() -> Result<String, Failure> {
     }))
 }
 
-fn start(caller: &Caller<'_>, branch: &str) -> Result<StartedPreview, Failure> {
+fn start_preview(caller: &ApiCaller<'_>, branch: &str) -> Result<StartedPreview, CommandFailure> {
     let project = caller.project("preview")?;
     let doing = format!("start the preview of {}", OneLine(branch));
-    caller.persist(ApiCall::Preview, &doing, || caller.means.wait_for(caller.api.start_preview(project, branch)))
+    caller.call_with_retries(ApiCall::Preview, &doing, || {
+        caller.means.wait_for(caller.api.start_preview(project, branch))
+    })
 }
 
 /// Returns the present state of a deployment or, with `wait`, its last one. Fails if it does not end in that time.
-fn poll(caller: &mut Caller<'_>, id: &str, wait: Option<Duration>) -> Result<PreviewDeployment, Failure> {
+fn poll_deployment(
+    caller: &mut ApiCaller<'_>,
+    id: &str,
+    wait: Option<Duration>,
+) -> Result<PreviewDeployment, CommandFailure> {
     let source = caller.source;
     let Some(path) = source.status_path.fill(id, source.project.as_deref()) else {
-        return Err(Failure::Usage("api.statusPath has a place for api.projectId, which is missing".to_owned()));
+        return Err(CommandFailure::Usage("api.statusPath has a place for api.projectId, which is missing".to_owned()));
     };
     let network = &caller.config.intent.network;
     let doing = format!("read the state of the deployment {}", OneLine(id));
     caller.deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
     let mut seen = "not seen at all".to_owned();
     for polls in 1.. {
-        let deployment =
-            match caller.persist(ApiCall::Deployment, &doing, || caller.answer(caller.api.poll_deployment(&path))) {
-                Err(_) if caller.is_late() => return Err(late(id, wait, &seen)),
-                other => other?,
-            };
+        let deployment = match caller.call_with_retries(ApiCall::Deployment, &doing, || {
+            caller.call_until_deadline(caller.api.poll_deployment(&path))
+        }) {
+            Err(_) if caller.is_past_deadline() => return Err(deadline_failure(id, wait, &seen)),
+            other => other?,
+        };
         let line = OneLine(&deployment.line()).to_string();
         caller.means.doing.tell(&line);
         if wait.is_none() || deployment.next_step() != DeploymentStep::Poll {
             return Ok(deployment);
         }
         seen = format!("last seen {line}");
-        if caller.is_late() {
-            return Err(late(id, wait, &seen));
+        if caller.is_past_deadline() {
+            return Err(deadline_failure(id, wait, &seen));
         }
         // Cut to the time that is left, so that the last poll is at the deadline.
         caller.pause(export::poll_pause(polls, network.first_poll_pause, network.max_poll_pause))?;
     }
-    Err(Failure::Changed("polled for ever".to_owned()))
+    Err(CommandFailure::InputChanged("polled for ever".to_owned()))
 }
 
-fn late(id: &str, wait: Option<Duration>, seen: &str) -> Failure {
+fn deadline_failure(id: &str, wait: Option<Duration>, seen: &str) -> CommandFailure {
     let (id, after) = (OneLine(id), show_duration(wait.unwrap_or_default()));
     let next = format!("look again with `docwharf preview status {id} --wait`");
-    Failure::Unavailable(format!("the deployment {id} has not ended after {after}; it was {seen}; {next}"))
+    CommandFailure::Unavailable(format!("the deployment {id} has not ended after {after}; it was {seen}; {next}"))
 }
 
-fn judge(what: &str, deployment: &PreviewDeployment) -> Result<(), Failure> {
+fn check_deployment(what: &str, deployment: &PreviewDeployment) -> Result<(), CommandFailure> {
     if deployment.next_step() != DeploymentStep::GiveUp {
         return Ok(());
     }
     let why = deployment.summary.as_deref().or(deployment.logs.last().map(String::as_str));
     let why = why.unwrap_or("the API gives no reason");
-    Err(Failure::Preview(format!("{what} failed: {}; see its logs, fix the branch and push it", OneLine(why))))
+    Err(CommandFailure::Preview(format!("{what} failed: {}; see its logs, fix the branch and push it", OneLine(why))))
 }
 
 /// Formats a deployment as text.
-fn sheet(deployment: &PreviewDeployment) -> String {
+fn deployment_text(deployment: &PreviewDeployment) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: &str| {
         use std::fmt::Write;
@@ -242,7 +254,7 @@ fn sheet(deployment: &PreviewDeployment) -> String {
     if let Some(at) = &deployment.ended_at {
         line("ended", at);
     }
-    let left_out = deployment.logs.len().saturating_sub(LOGS);
+    let left_out = deployment.logs.len().saturating_sub(MAX_SHOWN_LOG_LINES);
     for (i, log) in deployment.logs[left_out..].iter().enumerate() {
         line(if i == 0 { "logs" } else { "" }, log);
     }
@@ -292,9 +304,9 @@ mod tests {
             (deployment("failure", None, 2), Some("it failed: line 2;")),
             (deployment("failure", None, 0), Some("it failed: the API gives no reason;")),
         ] {
-            match (judge("it", &deployment), why) {
+            match (check_deployment("it", &deployment), why) {
                 (Ok(()), None) => {}
-                (Err(Failure::Preview(said)), Some(why)) => assert!(said.starts_with(why), "{said}"),
+                (Err(CommandFailure::Preview(said)), Some(why)) => assert!(said.starts_with(why), "{said}"),
                 (found, _) => panic!("{found:?} of {deployment:?}"),
             }
         }
@@ -302,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_sheet_has_what_is_known_and_the_end_of_the_logs() {
-        assert_eq!(sheet(&deployment("queued", None, 0)), "status   queued\n");
+        assert_eq!(deployment_text(&deployment("queued", None, 0)), "status   queued\n");
         let all = PreviewDeployment {
             created_at: Some("then".to_owned()),
             ended_at: Some("now".to_owned()),
@@ -310,11 +322,11 @@ mod tests {
         };
         let lines =
             "status   success\nsummary  4 pages\nbegan    then\nended    now\nlogs     line 1\n         line 2\n";
-        assert_eq!(sheet(&all), lines);
+        assert_eq!(deployment_text(&all), lines);
         for (logs, first, left_out) in
             [(200, "line 1\n", None), (203, "line 4\n", Some("(3 earlier lines: --json has all)"))]
         {
-            let sheet = sheet(&deployment("success", None, logs));
+            let sheet = deployment_text(&deployment("success", None, logs));
             assert!(sheet.contains(&format!("logs     {first}")), "{sheet}");
             assert_eq!(sheet.lines().count(), 201 + usize::from(left_out.is_some()));
             assert!(left_out.is_none_or(|words| sheet.trim_end().ends_with(words)), "{sheet}");

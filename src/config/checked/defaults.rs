@@ -4,11 +4,11 @@ use std::path::Path;
 
 use docwharf_serve::security_headers::{DEFAULT_REFERRER_POLICY, FramePolicy};
 
-use super::super::raw::{KEYS, Raw, keys};
+use super::super::written::{CONFIG_KEYS, WrittenConfig, keys};
 use super::{Config, check};
 
 /// Another value of each key that has a default.
-const OTHERS: &[(&str, &str)] = &[
+const OTHER_VALUES: &[(&str, &str)] = &[
     ("staticExport.enabled", "false"),
     ("api.statusPath", "\"/status/{statusId}\""),
     ("sync.interval", "\"16m\""),
@@ -46,42 +46,42 @@ const OTHERS: &[(&str, &str)] = &[
 
 /// Of each key that is a number, a size or a duration: the least and the greatest value, and what lies just outside.
 const BOUNDS: &[(&str, [&str; 2], &[&str])] = &[
-    ("sync.interval", ["\"100ms\"", LONGEST], &["\"99ms\"", TOO_LONG]),
-    ("sync.maxAge", ["\"1s\"", LONGEST], &["\"999ms\"", TOO_LONG]),
-    ("sync.jobTimeout", ["\"1s\"", LONGEST], &["\"999ms\"", TOO_LONG]),
+    ("sync.interval", ["\"100ms\"", LONGEST_DURATION], &["\"99ms\"", TOO_LONG_DURATION]),
+    ("sync.maxAge", ["\"1s\"", LONGEST_DURATION], &["\"999ms\"", TOO_LONG_DURATION]),
+    ("sync.jobTimeout", ["\"1s\"", LONGEST_DURATION], &["\"999ms\"", TOO_LONG_DURATION]),
     ("sync.keep", ["0", "10000"], &["-1", "10001"]),
     ("sync.threads", ["1", "256"], &["0", "257"]),
-    ("network.connectTimeout", ["\"10ms\"", LONGEST], &["\"9ms\"", TOO_LONG]),
-    ("network.callTimeout", ["\"10ms\"", LONGEST], &["\"9ms\"", TOO_LONG]),
-    ("network.idleTimeout", ["\"10ms\"", LONGEST], &["\"9ms\"", TOO_LONG]),
-    ("network.pollFirst", ["\"10ms\"", LONGEST], &["\"9ms\"", TOO_LONG]),
-    ("network.pollMost", ["\"10ms\"", LONGEST], &["\"9ms\"", TOO_LONG]),
+    ("network.connectTimeout", ["\"10ms\"", LONGEST_DURATION], &["\"9ms\"", TOO_LONG_DURATION]),
+    ("network.callTimeout", ["\"10ms\"", LONGEST_DURATION], &["\"9ms\"", TOO_LONG_DURATION]),
+    ("network.idleTimeout", ["\"10ms\"", LONGEST_DURATION], &["\"9ms\"", TOO_LONG_DURATION]),
+    ("network.pollFirst", ["\"10ms\"", LONGEST_DURATION], &["\"9ms\"", TOO_LONG_DURATION]),
+    ("network.pollMost", ["\"10ms\"", LONGEST_DURATION], &["\"9ms\"", TOO_LONG_DURATION]),
     ("network.redirects", ["0", "100"], &["-1", "101"]),
-    ("store.maxBytes", ["0", LARGEST], &["-1", TOO_LARGE]),
-    ("store.minFree", ["0", LARGEST], &["-1", TOO_LARGE]),
+    ("store.maxBytes", ["0", LARGEST_SIZE], &["-1", TOO_LARGE_SIZE]),
+    ("store.minFree", ["0", LARGEST_SIZE], &["-1", TOO_LARGE_SIZE]),
     // 0s means never.
-    ("store.scrub", ["\"0s\"", LONGEST], &["\"1ms\"", "\"599s\"", TOO_LONG]),
-    ("store.scrub", ["\"10m\"", LONGEST], &[]),
-    ("server.identityCache", ["0", LARGEST], &["-1", TOO_LARGE]),
-    ("server.heldBytes", ["0", LARGEST], &["-1", TOO_LARGE]),
+    ("store.scrub", ["\"0s\"", LONGEST_DURATION], &["\"1ms\"", "\"599s\"", TOO_LONG_DURATION]),
+    ("store.scrub", ["\"10m\"", LONGEST_DURATION], &[]),
+    ("server.identityCache", ["0", LARGEST_SIZE], &["-1", TOO_LARGE_SIZE]),
+    ("server.heldBytes", ["0", LARGEST_SIZE], &["-1", TOO_LARGE_SIZE]),
     ("server.cspSize", ["1024", "\"64KiB\""], &["-1", "1023", "65537"]),
-    ("server.assetGrace", ["\"0s\"", LONGEST], &["\"-1s\"", TOO_LONG]),
-    ("tls.hsts", ["\"0s\"", LONGEST], &["\"-1s\"", TOO_LONG]),
+    ("server.assetGrace", ["\"0s\"", LONGEST_DURATION], &["\"-1s\"", TOO_LONG_DURATION]),
+    ("tls.hsts", ["\"0s\"", LONGEST_DURATION], &["\"-1s\"", TOO_LONG_DURATION]),
     ("publish.mode", ["\"0400\"", "\"0666\""], &["\"0044\"", "\"0667\"", "\"0755\""]),
     ("publish.umask", ["\"0000\"", "\"0077\""], &["\"0100\"", "\"0177\""]),
     ("limits.entries", ["1", "10000000"], &["0", "10000001"]),
-    ("limits.unpacked", ["0", LARGEST], &["-1", TOO_LARGE]),
-    ("limits.archive", ["0", LARGEST], &["-1", TOO_LARGE]),
-    ("limits.entry", ["0", LARGEST], &["-1", TOO_LARGE]),
+    ("limits.unpacked", ["0", LARGEST_SIZE], &["-1", TOO_LARGE_SIZE]),
+    ("limits.archive", ["0", LARGEST_SIZE], &["-1", TOO_LARGE_SIZE]),
+    ("limits.entry", ["0", LARGEST_SIZE], &["-1", TOO_LARGE_SIZE]),
     ("gate.minPages", ["0", "1000000000"], &["-1", "1000000001"]),
     ("gate.maxShrink", ["\"0%\"", "\"100%\""], &["\"-1%\"", "\"101%\""]),
     ("gate.maxBrokenLinks", ["0", "1000000000"], &["-1", "1000000001"]),
 ];
 
-const LONGEST: &str = "\"4294967295d\"";
-const TOO_LONG: &str = "\"4294967296d\"";
-const LARGEST: &str = "\"18446744073709551615\"";
-const TOO_LARGE: &str = "\"18446744073709551616\"";
+const LONGEST_DURATION: &str = "\"4294967295d\"";
+const TOO_LONG_DURATION: &str = "\"4294967296d\"";
+const LARGEST_SIZE: &str = "\"18446744073709551615\"";
+const TOO_LARGE_SIZE: &str = "\"18446744073709551616\"";
 
 /// The other keys: texts, words, paths, addresses and flags.
 const WITHOUT_BOUNDS: &[&str] = &[
@@ -136,7 +136,7 @@ fn beside(key: &str) -> &'static str {
 }
 
 fn checked(text: &str) -> Result<Config, Vec<String>> {
-    let mut raw = Raw::default();
+    let mut raw = WrittenConfig::default();
     raw.read_toml(text, Path::new("/etc/c.toml"));
     check(raw, Path::new("/etc")).map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
@@ -152,7 +152,7 @@ fn setting(key: &str, value: &str) -> String {
 
 /// A configuration that writes down the default of this key.
 fn written(name: &str) -> Config {
-    let key = KEYS.iter().find(|key| key.name == name).expect("a key");
+    let key = CONFIG_KEYS.iter().find(|key| key.name == name).expect("a key");
     checked(&setting(name, key.default)).unwrap_or_else(|problems| panic!("{name}: {problems:#?}"))
 }
 
@@ -173,7 +173,7 @@ fn each_default_means_the_same_as_if_it_were_written_down() {
 fn another_value_than_the_default_makes_another_configuration() {
     // Otherwise the test above would show nothing about the default.
     for key in keys().filter(|key| !key.default.is_empty()) {
-        let other = OTHERS.iter().find(|(name, _)| *name == key.name);
+        let other = OTHER_VALUES.iter().find(|(name, _)| *name == key.name);
         let (name, value) = other.unwrap_or_else(|| panic!("{}: another value is missing in this test", key.name));
         let changed = checked(&setting(name, value)).unwrap_or_else(|problems| panic!("{name}: {problems:#?}"));
         assert_ne!(changed, written(name), "{name}");

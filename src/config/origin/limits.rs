@@ -5,35 +5,35 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::Checker;
+use super::OriginChecker;
 use docwharf_base::model::units::{parse_duration, parse_size};
 use docwharf_origin::{LimitUnit, OriginLimits, SharedResource};
 
 /// The values of a table by their keys.
-type Table = BTreeMap<String, Spanned<Value>>;
+type LimitTable = BTreeMap<String, Spanned<Value>>;
 
 /// Both tables as written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(super) struct Limits {
-    organization: Table,
-    total: Table,
+pub(super) struct WrittenLimits {
+    organization: LimitTable,
+    total: LimitTable,
 }
 
 /// A key in another section that sets the same limit as a key of `[limits.total]`.
 #[derive(Debug)]
-pub(super) struct Alias {
+pub(super) struct LimitAlias {
     pub(super) key: &'static str,
     pub(super) resource: SharedResource,
     pub(super) value: Spanned<u64>,
 }
 
-impl Checker<'_> {
+impl OriginChecker<'_> {
     /// Checks the limits, combined with those that other keys set.
-    pub(super) fn limits(&mut self, written: &Limits, aliases: &[Alias]) -> OriginLimits {
+    pub(super) fn limits(&mut self, written: &WrittenLimits, aliases: &[LimitAlias]) -> OriginLimits {
         let organization = self.table("limits.organization", &written.organization);
         let mut total = self.table("limits.total", &written.total);
-        for Alias { key, resource, value: at } in aliases {
+        for LimitAlias { key, resource, value: at } in aliases {
             let value = *at.get_ref();
             if *total.entry(*resource).or_insert(value) != value {
                 let what = format!("{key}: limits.total.{} has another value; remove one of the two", resource.key());
@@ -57,7 +57,7 @@ impl Checker<'_> {
         OriginLimits::default()
     }
 
-    fn table(&mut self, name: &str, table: &Table) -> BTreeMap<SharedResource, u64> {
+    fn table(&mut self, name: &str, table: &LimitTable) -> BTreeMap<SharedResource, u64> {
         let mut values = BTreeMap::new();
         for (key, written) in table {
             let Some(resource) = SharedResource::ALL.into_iter().find(|resource| resource.key() == key) else {

@@ -146,7 +146,7 @@ fn read_rows(csv: impl Read, db: &Database, now: i64) -> Result<ImportSpool, Imp
     let mut spool = ImportSpool::new(db.folder()).map_err(ImportError::TemporaryFile)?;
     while let Some(line) = next(&mut record)? {
         let row = columns.row(&record, now).map_err(|problem| ImportError::Line { line, problem })?;
-        let ImportRow { time, query, page, parse_hits: count, rate } = &row;
+        let ImportRow { time, query, page, count, rate } = &row;
         let row = import_spool::SpooledRow { time: *time, query, page, count: *count, rate: *rate };
         spool.push(row).map_err(ImportError::TemporaryFile)?;
     }
@@ -181,7 +181,7 @@ struct ImportRow {
     time: i64,
     query: String,
     page: String,
-    parse_hits: u64,
+    count: u64,
     rate: f64,
 }
 
@@ -213,7 +213,7 @@ impl ImportColumns {
                 let event = event.validate_batch(now)?;
                 let rate = if event.page.is_some() { 1.0 } else { 0.0 };
                 let page = event.page.unwrap_or_default();
-                Ok(ImportRow { time: event.time, query: event.query, page, parse_hits: 1, rate })
+                Ok(ImportRow { time: event.time, query: event.query, page, count: 1, rate })
             }
             ImportColumns::Totals { query, hits, rate, page, last } => {
                 let query = fold_term(field(query));
@@ -235,7 +235,7 @@ impl ImportColumns {
                     time,
                     query,
                     page: page.to_owned(),
-                    parse_hits: parse_hits(field(hits))?,
+                    count: parse_hits(field(hits))?,
                     rate: self::rate(field(rate))?,
                 })
             }

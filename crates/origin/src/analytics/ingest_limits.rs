@@ -24,7 +24,7 @@ pub struct IngestLimits {
     owners: Arc<BTreeMap<String, String>>,
     shares: Arc<ResourcePools>,
     /// The limit of searches within an hour; `None` for imports by the operator.
-    use_events: Option<Arc<RateLimiter>>,
+    events: Option<Arc<RateLimiter>>,
     /// The number of bytes that must stay free on the disk; `None` for the default.
     min_free: Option<u64>,
 }
@@ -80,15 +80,15 @@ impl IngestLimits {
         organization: &str,
         owners: Arc<BTreeMap<String, String>>,
         shares: Arc<ResourcePools>,
-        use_events: Option<Arc<RateLimiter>>,
+        events: Option<Arc<RateLimiter>>,
         min_free: Option<u64>,
     ) -> IngestLimits {
-        IngestLimits { organization: organization.to_owned(), owners, shares, use_events, min_free }
+        IngestLimits { organization: organization.to_owned(), owners, shares, events, min_free }
     }
 
     /// Uses `count` searches of the hourly limit.
     pub(super) fn use_events(&self, count: u64) -> Result<(), IngestRefusal> {
-        let Some(events) = &self.use_events else { return Ok(()) };
+        let Some(events) = &self.events else { return Ok(()) };
         events.use_amount(&self.organization, count, Instant::now()).map_err(|over| {
             self.shares.pool(SharedResource::Events).count_refusal();
             match over.limit {

@@ -13,7 +13,7 @@ pub const FILE_NAME: &str = "docs.json";
 #[derive(Deserialize)]
 struct DocsJson<'a> {
     #[serde(borrow)]
-    read_redirects: Option<&'a RawValue>,
+    redirects: Option<&'a RawValue>,
 }
 
 /// One redirect. It is permanent unless `permanent` is false, as on the vendor's hosting service.
@@ -35,11 +35,11 @@ pub fn read_redirects(text: &str, name: &str, must: bool, draft: &mut RuleDraft)
         serde_json::from_str::<Vec<&RawValue>>(text)
     } else {
         match serde_json::from_str::<DocsJson<'_>>(text) {
-            Ok(DocsJson { read_redirects: Some(list) }) => serde_json::from_str::<Vec<&RawValue>>(list.get()),
-            Ok(DocsJson { read_redirects: None }) if must => {
+            Ok(DocsJson { redirects: Some(list) }) => serde_json::from_str::<Vec<&RawValue>>(list.get()),
+            Ok(DocsJson { redirects: None }) if must => {
                 return draft.add_fault(name.to_owned(), "it has no redirects".to_owned());
             }
-            Ok(DocsJson { read_redirects: None }) => return,
+            Ok(DocsJson { redirects: None }) => return,
             Err(error) => Err(error),
         }
     };

@@ -184,7 +184,7 @@ pub struct RuleSet {
     /// The faults of the rules that were left out.
     pub faults: Vec<RuleFault>,
     /// A digest of all valid rules; `None` without rules.
-    digest_rules: Option<Digest>,
+    digest: Option<Digest>,
 }
 
 /// The rules by address, as numbers in the list. The first rule about an address counts.
@@ -217,8 +217,8 @@ impl RuleSet {
             }
         }
         let is_empty = rules.is_empty() && fields.is_empty();
-        let digest_rules = (!is_empty).then(|| digest_rules(&rules, &fields));
-        RuleSet { list: rules, forced, all, fields, faults, digest_rules }
+        let digest = (!is_empty).then(|| digest_rules(&rules, &fields));
+        RuleSet { list: rules, forced, all, fields, faults, digest }
     }
 
     /// Returns the redirects and rewrites, in order of precedence.
@@ -286,7 +286,7 @@ fn digest_rules(rules: &[RedirectRule], fields: &Fields) -> Digest {
 /// Rules are equal if they have the same meaning.
 impl PartialEq for RuleSet {
     fn eq(&self, other: &RuleSet) -> bool {
-        self.digest_rules == other.digest_rules
+        self.digest == other.digest
     }
 }
 
@@ -296,7 +296,7 @@ impl Eq for RuleSet {}
 /// text.
 impl fmt::Debug for RuleSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digest = self.digest_rules.as_ref().map(Digest::hex);
+        let digest = self.digest.as_ref().map(Digest::hex);
         f.debug_struct("Rules").field("digest", &digest).finish_non_exhaustive()
     }
 }

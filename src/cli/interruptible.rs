@@ -11,20 +11,20 @@ use docwharf_agent::sync::system::{SyncContext, SyncProgress};
 use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::runtime;
 
-use super::{Context, Failure, who};
+use super::{CommandContext, CommandFailure, current_user_name};
 
 /// The number of SIGINT, for the exit code.
-const INTERRUPT: u8 = 2;
+const SIGINT_NUMBER: u8 = 2;
 /// The number of SIGTERM, for the exit code.
-const TERMINATE: u8 = 15;
+const SIGTERM_NUMBER: u8 = 15;
 
 /// Runs `work` on a thread and draws its progress. SIGINT and SIGTERM end it, also in process 1, where the default
 /// action of a signal is to be ignored.
-pub(super) fn attended<T: Send + 'static>(
-    context: &Context,
+pub(super) fn run_interruptible<T: Send + 'static>(
+    context: &CommandContext,
     work: impl FnOnce(&SyncContext) -> T + Send + 'static,
-) -> Result<T, Failure> {
-    let start = Failure::local("cannot start");
+) -> Result<T, CommandFailure> {
+    let start = CommandFailure::local("cannot start");
     let runtime =
         runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
     let (stop, stopped) = watch::channel(false);
@@ -34,7 +34,7 @@ pub(super) fn attended<T: Send + 'static>(
         runtime: runs,
         stop: stopped,
         doing: Arc::clone(&doing),
-        who: who(),
+        who: current_user_name(),
         force: false,
         in_force: None,
     };
@@ -44,9 +44,9 @@ pub(super) fn attended<T: Send + 'static>(
         .spawn(move || {
             let _ = send.send(work(&means));
         })
-        .map_err(Failure::local("cannot start a thread"))?;
-    let bar = context.draws().then(bar);
-    let of = |kind| signal(kind).map_err(Failure::local("cannot listen for signals"));
+        .map_err(CommandFailure::local("cannot start a thread"))?;
+    let bar = context.shows_progress().then(bar);
+    let of = |kind| signal(kind).map_err(CommandFailure::local("cannot listen for signals"));
     let (mut interrupt, mut terminate) = {
         let _inside = runtime.enter();
         (of(SignalKind::interrupt())?, of(SignalKind::terminate())?)
@@ -56,10 +56,10 @@ pub(super) fn attended<T: Send + 'static>(
         loop {
             tokio::select! {
                 result = &mut done => {
-                    return result.map_err(|_| Failure::Changed("the work ended unexpectedly; this is a bug".to_owned()));
+                    return result.map_err(|_| CommandFailure::InputChanged("the work ended unexpectedly; this is a bug".to_owned()));
                 }
-                _ = interrupt.recv() => return Err(Failure::Signal(INTERRUPT)),
-                _ = terminate.recv() => return Err(Failure::Signal(TERMINATE)),
+                _ = interrupt.recv() => return Err(CommandFailure::Signal(SIGINT_NUMBER)),
+                _ = terminate.recv() => return Err(CommandFailure::Signal(SIGTERM_NUMBER)),
                 _ = tick.tick(), if bar.is_some() => draw(bar.as_ref(), &doing),
             }
         }
@@ -77,8 +77,8 @@ pub(super) fn attended<T: Send + 'static>(
     // signals are still caught, so this task does what their default action would do.
     runtime.spawn(async move {
         let number = tokio::select! {
-            _ = interrupt.recv() => INTERRUPT,
-            _ = terminate.recv() => TERMINATE,
+            _ = interrupt.recv() => SIGINT_NUMBER,
+            _ = terminate.recv() => SIGTERM_NUMBER,
         };
         std::process::exit(i32::from(128 + number));
     });
@@ -103,29 +103,29 @@ fn draw(bar: Option<&ProgressBar>, doing: &SyncProgress) {
         (String::new(), format!(": {files}, {}", show_size(doing.sealing.bytes())))
     } else if total > 0 {
         let percent = received as f64 * 100.0 / total as f64;
-        (cells(percent), format!(": {} of {}", show_size(received), show_size(total)))
+        (progress_cells(percent), format!(": {} of {}", show_size(received), show_size(total)))
     } else if received > 0 {
         (String::new(), format!(": {}", show_size(received)))
     } else {
-        (doing.percent().map_or_else(String::new, cells), String::new())
+        (doing.percent().map_or_else(String::new, progress_cells), String::new())
     };
     bar.set_message(format!("{how_far}{}{more}", doing.what()));
     bar.tick();
 }
 
 /// Returns a bar of twenty cells and a space.
-fn cells(percent: f64) -> String {
+fn progress_cells(percent: f64) -> String {
     (0..20).map(|cell| if f64::from(cell) * 5.0 < percent { '━' } else { '╌' }).chain([' ']).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::cells;
+    use super::progress_cells;
 
     #[test]
     fn the_bar_is_empty_at_the_start_and_full_at_the_end() {
-        let full = |percent| cells(percent).matches('━').count();
+        let full = |percent| progress_cells(percent).matches('━').count();
         assert_eq!([full(0.0), full(55.0), full(99.0), full(100.0), full(250.0)], [0, 11, 20, 20, 20]);
-        assert_eq!(cells(7.0).chars().count(), 21);
+        assert_eq!(progress_cells(7.0).chars().count(), 21);
     }
 }

@@ -11,7 +11,7 @@ use super::DaemonError;
 
 /// The passed sockets by their purpose.
 #[derive(Debug, Default)]
-pub(super) struct Passed {
+pub(super) struct PassedSockets {
     /// Sockets of the site: named `http`, without a name, or named after the socket unit, which is systemd's default.
     pub(super) public: Vec<TcpListener>,
     /// Sockets of the site with TLS: named `https`.
@@ -24,21 +24,21 @@ pub(super) struct Passed {
 
 /// The purpose of a socket, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum SocketPurpose {
     Public,
     Tls,
     Admin,
     Staged,
 }
 
-impl Use {
-    fn of(name: &str) -> Result<Use, io::Error> {
+impl SocketPurpose {
+    fn from_name(name: &str) -> Result<SocketPurpose, io::Error> {
         match name {
-            "admin" => Ok(Use::Admin),
-            "staged" => Ok(Use::Staged),
-            "https" => Ok(Use::Tls),
-            "" | "http" | "unknown" => Ok(Use::Public),
-            unit if unit.ends_with(".socket") => Ok(Use::Public),
+            "admin" => Ok(SocketPurpose::Admin),
+            "staged" => Ok(SocketPurpose::Staged),
+            "https" => Ok(SocketPurpose::Tls),
+            "" | "http" | "unknown" => Ok(SocketPurpose::Public),
+            unit if unit.ends_with(".socket") => Ok(SocketPurpose::Public),
             _ => {
                 Err(io::Error::other("this name is not known; set FileDescriptorName= to http, https, admin or staged"))
             }
@@ -48,39 +48,40 @@ impl Use {
 
 /// Takes the sockets that were passed to this process. Must be called before any thread is started: it changes the
 /// environment, so that no child process takes the sockets for its own.
-pub(super) fn passed() -> Result<Passed, DaemonError> {
+pub(super) fn take_passed_sockets() -> Result<PassedSockets, DaemonError> {
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
     let mut descriptors = ListenFd::from_env();
-    let mut passed = Passed::default();
+    let mut passed = PassedSockets::default();
     for at in 0..descriptors.len() {
         let name = names.next().unwrap_or_default();
-        let wrong = |source| DaemonError::Passed { descriptor: FIRST + at, name: name.to_owned(), source };
-        let purpose = Use::of(name).map_err(wrong)?;
-        let taken = descriptors.take_tcp_listener(at).and_then(|listener| listener.ok_or_else(not_listening));
-        let listener = taken.and_then(ready).map_err(wrong)?;
+        let wrong =
+            |source| DaemonError::Passed { descriptor: FIRST_PASSED_DESCRIPTOR + at, name: name.to_owned(), source };
+        let purpose = SocketPurpose::from_name(name).map_err(wrong)?;
+        let taken = descriptors.take_tcp_listener(at).and_then(|listener| listener.ok_or_else(not_listening_error));
+        let listener = taken.and_then(prepare_socket).map_err(wrong)?;
         match purpose {
-            Use::Public => passed.public.push(listener),
-            Use::Tls => passed.tls.push(listener),
-            Use::Admin => passed.admin.push(listener),
-            Use::Staged => passed.staged.push(listener),
+            SocketPurpose::Public => passed.public.push(listener),
+            SocketPurpose::Tls => passed.tls.push(listener),
+            SocketPurpose::Admin => passed.admin.push(listener),
+            SocketPurpose::Staged => passed.staged.push(listener),
         }
     }
     Ok(passed)
 }
 
 /// The number of the first passed descriptor (`SD_LISTEN_FDS_START`).
-const FIRST: usize = 3;
+const FIRST_PASSED_DESCRIPTOR: usize = 3;
 
-fn not_listening() -> io::Error {
+fn not_listening_error() -> io::Error {
     io::Error::other("it is not a listening TCP socket; the socket unit needs ListenStream= with a port, and Accept=no")
 }
 
 /// Sets the options that sockets opened by docwharf have. It is an error if the socket does not listen.
-fn ready(listener: TcpListener) -> io::Result<TcpListener> {
+fn prepare_socket(listener: TcpListener) -> io::Result<TcpListener> {
     let socket = SockRef::from(&listener);
     if !socket.is_listener()? {
-        return Err(not_listening());
+        return Err(not_listening_error());
     }
     socket.set_tcp_nodelay(true)?;
     listener.set_nonblocking(true)?;
@@ -94,13 +95,13 @@ mod tests {
     #[test]
     fn a_socket_is_for_readers_unless_its_name_says_admin_and_encrypted_if_it_says_https() {
         for public in ["", "http", "unknown", "docwharf.socket", "docwharf-docs.socket"] {
-            assert_eq!(Use::of(public).unwrap(), Use::Public, "{public:?}");
+            assert_eq!(SocketPurpose::from_name(public).unwrap(), SocketPurpose::Public, "{public:?}");
         }
-        assert_eq!(Use::of("admin").unwrap(), Use::Admin);
-        assert_eq!(Use::of("https").unwrap(), Use::Tls);
-        assert_eq!(Use::of("staged").unwrap(), Use::Staged);
+        assert_eq!(SocketPurpose::from_name("admin").unwrap(), SocketPurpose::Admin);
+        assert_eq!(SocketPurpose::from_name("https").unwrap(), SocketPurpose::Tls);
+        assert_eq!(SocketPurpose::from_name("staged").unwrap(), SocketPurpose::Staged);
         for wrong in ["HTTPS", "Admin", "connection", "stored", "metrics"] {
-            assert!(Use::of(wrong).unwrap_err().to_string().contains("FileDescriptorName"), "{wrong}");
+            assert!(SocketPurpose::from_name(wrong).unwrap_err().to_string().contains("FileDescriptorName"), "{wrong}");
         }
     }
 }

@@ -13,19 +13,19 @@ use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 
 use super::agent::Agent;
-use super::scrub::{Finding, Rotten};
-use super::work::step_back;
+use super::scrub::{DamagedVersion, VersionFault};
+use super::task::lower_priority;
 
-/// Verifies the index of the version that `site` serves, on a thread of its own. Sends [`Finding::Index`] if the index
+/// Verifies the index of the version that `site` serves, on a thread of its own. Sends [`VersionFault::WrongIndex`] if the index
 /// is wrong.
-pub(super) fn begin(site: &Site, found: mpsc::Sender<Finding>) {
+pub(super) fn verify_index(site: &Site, found: mpsc::Sender<VersionFault>) {
     let Some(version) = site.current() else { return };
     let work = move || {
-        step_back(1);
+        lower_priority(1);
         if let Err(fault) = version.verify_index() {
             tracing::warn!("{fault}: version {}; it is made again", version.id.short());
             // The receiver is gone when the program ends.
-            let _ = found.blocking_send(Finding::Index(version.id));
+            let _ = found.blocking_send(VersionFault::WrongIndex(version.id));
         }
     };
     if let Err(error) = thread::Builder::new().name("docwharf-proof".to_owned()).spawn(work) {
@@ -36,8 +36,8 @@ pub(super) fn begin(site: &Site, found: mpsc::Sender<Finding>) {
 impl Agent {
     /// Opens a version again if it is served, because its index was wrong or has been rebuilt. No content is lost with
     /// an index.
-    pub(super) async fn open_anew(&mut self, id: VersionId) {
-        if self.shown != Some(id) {
+    pub(super) async fn reopen_version(&mut self, id: VersionId) {
+        if self.served_version != Some(id) {
             return;
         }
         let (writer, effort) = (Arc::clone(&self.writer), self.config.intent.effort);
@@ -48,7 +48,7 @@ impl Agent {
                 if let Err(error) = self.writer.mark_suspect(id) {
                     tracing::warn!("{}", ErrorChain(&error));
                 }
-                self.give_up(Rotten { id, why: ErrorChain(&error).to_string() }).await;
+                self.handle_damage(DamagedVersion { id, why: ErrorChain(&error).to_string() }).await;
             }
             Err(error) => {
                 tracing::error!("{}; it is served with the index that it was opened with", ErrorChain(&error))

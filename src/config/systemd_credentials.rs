@@ -4,11 +4,11 @@
 
 use std::path::PathBuf;
 
-use super::unit::ServiceUnit;
+use super::systemd_unit::ServiceUnit;
 
 /// The place in which credentials are found by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Credentials {
+pub enum SystemdCredentials {
     /// There are no credentials.
     #[default]
     None,
@@ -20,39 +20,39 @@ pub enum Credentials {
 
 /// A credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Credential {
+pub struct SystemdCredential {
     /// The path of its file, which may be missing.
     pub path: PathBuf,
     /// The unit that loads it, if a command beside the service reads it.
     pub unit: Option<String>,
 }
 
-impl Credentials {
+impl SystemdCredentials {
     /// Returns the folder that systemd has named, otherwise the files of `unit`.
-    pub fn new(unit: Option<ServiceUnit>) -> Credentials {
+    pub fn new(unit: Option<ServiceUnit>) -> SystemdCredentials {
         match (std::env::var_os("CREDENTIALS_DIRECTORY"), unit) {
-            (Some(folder), _) => Credentials::Passed(PathBuf::from(folder)),
-            (None, Some(unit)) => Credentials::Unit(Box::new(unit)),
-            (None, None) => Credentials::None,
+            (Some(folder), _) => SystemdCredentials::Passed(PathBuf::from(folder)),
+            (None, Some(unit)) => SystemdCredentials::Unit(Box::new(unit)),
+            (None, None) => SystemdCredentials::None,
         }
     }
 
     /// Returns the value that the unit gives to an environment variable, for root beside the service. An empty value
     /// counts as unset.
     pub fn variable(&self, name: &str) -> Option<String> {
-        let Credentials::Unit(unit) = self else { return None };
+        let SystemdCredentials::Unit(unit) = self else { return None };
         let found = unit.environment().into_iter().rev().find(|(known, _)| known == name);
         found.and_then(|(_, value)| value.into_string().ok()).filter(|value| !value.trim().is_empty())
     }
 
     /// Finds the credential of this name, if one is passed.
-    pub fn find(&self, name: &str) -> Option<Credential> {
+    pub fn find(&self, name: &str) -> Option<SystemdCredential> {
         match self {
-            Credentials::None => None,
-            Credentials::Passed(folder) => Some(Credential { path: folder.join(name), unit: None }),
-            Credentials::Unit(unit) => {
+            SystemdCredentials::None => None,
+            SystemdCredentials::Passed(folder) => Some(SystemdCredential { path: folder.join(name), unit: None }),
+            SystemdCredentials::Unit(unit) => {
                 let path = unit.credential(name)?.to_owned();
-                Some(Credential { path, unit: Some(unit.name.clone()) })
+                Some(SystemdCredential { path, unit: Some(unit.name.clone()) })
             }
         }
     }

@@ -12,7 +12,7 @@ use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use tokio::sync::{oneshot, watch};
 
-use crate::admin::wire::{Import, Reply};
+use crate::admin::control_messages::{CommandReply, ImportCommand};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::activation::{ImportRequest, SyncReport, import};
 use docwharf_agent::sync::inbox::InboxFile;
@@ -26,17 +26,17 @@ use docwharf_site::seal::SealError;
 use docwharf_site::sealed_version::SealedVersion;
 
 /// Niceness of background threads (nice(2)); that of the serving threads is left as it is.
-const NICE: i32 = 10;
+const BACKGROUND_NICENESS: i32 = 10;
 
 /// A task for the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum AgentTask {
     /// A sync, with its trigger, whether the version becomes active without the gate, and the person who asked for it.
     Sync(SyncTrigger, bool, Option<String>),
     /// The import of a file from the inbox.
     Inbox(InboxFile),
     /// The import of a bundle by command, with the person who gave the command.
-    Import(Import, String),
+    Import(ImportCommand, String),
     /// The decision after the end of a hold, for which the gate reads the version that is due. With whether there was a
     /// hold, and the person who ended it.
     Release(bool, String),
@@ -44,63 +44,63 @@ pub(super) enum Work {
 
 /// The result of a task.
 #[derive(Debug)]
-pub(super) struct Done {
-    pub(super) work: Work,
+pub(super) struct FinishedTask {
+    pub(super) work: AgentTask,
     pub(super) result: Result<SyncReport, SyncError>,
     /// The opened version that is to be served from now on; `None` if the served version does not change.
-    pub(super) opened: Opened,
+    pub(super) opened: VersionToServe,
 }
 
 /// A task in progress.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningTask {
     /// Resolves when the task is done; an error means that the thread died.
-    pub(super) done: oneshot::Receiver<Done>,
+    pub(super) done: oneshot::Receiver<FinishedTask>,
     /// Whether the task is an import.
     pub(super) is_import: bool,
     stop: watch::Sender<bool>,
     /// The progress, for display.
-    pub(super) doing: Arc<SyncProgress>,
+    pub(super) progress: Arc<SyncProgress>,
     /// The time at which the task began.
     pub(super) began: Instant,
     /// The clients that wait for the result.
-    pub(super) waiting: Vec<oneshot::Sender<Reply>>,
+    pub(super) waiting: Vec<oneshot::Sender<CommandReply>>,
     /// Whether the task is a sync, which loses nothing when it is cancelled.
     pub(super) is_sync: bool,
     /// Whether the task is a sync that no command has asked for: a command cancels it.
-    pub(super) gives_way: bool,
+    pub(super) yields_to_commands: bool,
 }
 
-impl Running {
+impl RunningTask {
     /// Starts `work` on a thread of its own, under the configuration in force. `shown` is the version that is served
     /// now.
     pub(super) fn start(
-        work: Work,
+        work: AgentTask,
         writer: &Arc<StoreWriter>,
         in_force: &Arc<ArcSwap<SyncIntent>>,
         shown: Option<VersionId>,
         runtime: tokio::runtime::Handle,
-    ) -> io::Result<Running> {
+    ) -> io::Result<RunningTask> {
         let (stop, stopped) = watch::channel(false);
         let (send, done) = oneshot::channel();
-        let is_import = matches!(work, Work::Inbox(_) | Work::Import(..));
-        let is_sync = matches!(work, Work::Sync(..));
-        let gives_way = matches!(work, Work::Sync(trigger, ..) if trigger < SyncTrigger::Asked);
+        let is_import = matches!(work, AgentTask::Inbox(_) | AgentTask::Import(..));
+        let is_sync = matches!(work, AgentTask::Sync(..));
+        let gives_way = matches!(work, AgentTask::Sync(trigger, ..) if trigger < SyncTrigger::Asked);
         let doing = Arc::new(SyncProgress::default());
         let told = Arc::clone(&doing);
         let (writer, in_force) = (Arc::clone(writer), Arc::clone(in_force));
         let intent = in_force.load_full();
         thread::Builder::new().name("docwharf-sync".to_owned()).spawn(move || {
-            step_back(intent.effort.threads);
+            lower_priority(intent.effort.threads);
             let who = match &work {
-                Work::Sync(.., who) => who.as_deref().unwrap_or("docwharf run"),
-                Work::Inbox(_) => "inbox",
-                Work::Import(_, who) | Work::Release(_, who) => who,
+                AgentTask::Sync(.., who) => who.as_deref().unwrap_or("docwharf run"),
+                AgentTask::Inbox(_) => "inbox",
+                AgentTask::Import(_, who) | AgentTask::Release(_, who) => who,
             };
             let force = match &work {
-                Work::Sync(_, force, _) => *force,
-                Work::Inbox(_) | Work::Release(..) => false,
-                Work::Import(one, _) => one.force,
+                AgentTask::Sync(_, force, _) => *force,
+                AgentTask::Inbox(_) | AgentTask::Release(..) => false,
+                AgentTask::Import(one, _) => one.force,
             };
             let means = SyncContext {
                 runtime,
@@ -111,38 +111,47 @@ impl Running {
                 in_force: Some(in_force),
             };
             // A panic in the task must not take the site down: serving does not depend on the task.
-            let done = panic::catch_unwind(AssertUnwindSafe(|| act(&work, &writer, &intent, shown, &means)));
+            let done = panic::catch_unwind(AssertUnwindSafe(|| run_task(&work, &writer, &intent, shown, &means)));
             let (result, opened) =
                 done.unwrap_or_else(|panic| (Err(SyncError::Broken(panic_message(panic.as_ref()).to_owned())), None));
             // The receiver is gone when the program ends.
-            let _ = send.send(Done { work, result, opened });
+            let _ = send.send(FinishedTask { work, result, opened });
         })?;
-        Ok(Running { done, is_import, stop, doing, began: Instant::now(), waiting: Vec::new(), is_sync, gives_way })
+        Ok(RunningTask {
+            done,
+            is_import,
+            stop,
+            progress: doing,
+            began: Instant::now(),
+            waiting: Vec::new(),
+            is_sync,
+            yields_to_commands: gives_way,
+        })
     }
 
     /// Sets the clients that wait for the result.
-    pub(super) fn awaited_by(self, waiting: Vec<oneshot::Sender<Reply>>) -> Running {
-        Running { waiting, ..self }
+    pub(super) fn with_waiting(self, waiting: Vec<oneshot::Sender<CommandReply>>) -> RunningTask {
+        RunningTask { waiting, ..self }
     }
 
     /// Cancels the task at its next wait or page. An import cannot be cancelled.
-    pub(super) fn call_off(&self) {
+    pub(super) fn cancel(&self) {
         self.stop.send_replace(true);
     }
 }
 
-type Opened = Option<(VersionId, Result<SealedVersion, SyncError>)>;
+type VersionToServe = Option<(VersionId, Result<SealedVersion, SyncError>)>;
 
-fn act(
-    work: &Work,
+fn run_task(
+    work: &AgentTask,
     writer: &StoreWriter,
     intent: &SyncIntent,
     shown: Option<VersionId>,
     means: &SyncContext,
-) -> (Result<SyncReport, SyncError>, Opened) {
+) -> (Result<SyncReport, SyncError>, VersionToServe) {
     let result = match work {
-        Work::Sync(trigger, ..) => system::sync_store(writer, intent, *trigger, means),
-        Work::Inbox(dropped) => {
+        AgentTask::Sync(trigger, ..) => system::sync_store(writer, intent, *trigger, means),
+        AgentTask::Inbox(dropped) => {
             let (path, source) = (&dropped.path, dropped.path.display().to_string());
             let unread = |error| SyncError::Seal(SealError::Read { path: path.clone(), source: error });
             dropped.open().map_err(unread).and_then(|file| {
@@ -151,13 +160,13 @@ fn act(
                 import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)
             })
         }
-        Work::Import(one, who) => {
+        AgentTask::Import(one, who) => {
             let label = one.label.as_deref().and_then(|label| VersionLabel::new(label).ok());
             let (path, source) = (&one.path, &one.source);
             let handed = ImportRequest { path, file: None, source, label: label.as_ref(), who, force: means.force };
             import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)
         }
-        Work::Release(_, who) => {
+        AgentTask::Release(_, who) => {
             means.doing.tell("reading the pages of the version that is due");
             operator::activate_due(writer, &|| means.in_force(intent), who, &|| means.is_cancelled())
         }
@@ -169,17 +178,17 @@ fn act(
 }
 
 /// Returns the number of background threads if `sync.threads` is not set: half the processors, at least one.
-pub(super) fn half_the_cores() -> usize {
+pub(super) fn default_thread_count() -> usize {
     (processors::count() / 2).max(1)
 }
 
 /// Lowers the priority of the calling thread and binds it to at most `threads` processors. Threads that it starts
 /// inherit both. Failures are ignored: they only slow down serving.
-pub(super) fn step_back(threads: usize) {
+pub(super) fn lower_priority(threads: usize) {
     let me = gettid();
     let nice = getpriority_process(Some(me)).unwrap_or(0);
-    if nice < NICE {
-        let _ = setpriority_process(Some(me), NICE);
+    if nice < BACKGROUND_NICENESS {
+        let _ = setpriority_process(Some(me), BACKGROUND_NICENESS);
     }
     let Ok(allowed) = sched_getaffinity(None) else { return };
     let mut fewer = CpuSet::new();

@@ -6,9 +6,9 @@ use std::time::SystemTime;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use crate::admin::routes::Call;
-use crate::admin::verbs::{perform, released};
-use crate::admin::wire::{Order, Reply, Told, Verb};
+use crate::admin::command_execution::{execute_at_once, release_result};
+use crate::admin::control_messages::{CommandAction, CommandReply, CommandResult, DaemonCommand};
+use crate::admin::routes::QueuedCommand;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::plan::SyncTrigger;
@@ -18,20 +18,20 @@ use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::agent::{Agent, Waiter};
-use super::start::warn_of;
+use super::agent::{Agent, ReplySender};
+use super::start::warn_about_rules;
 
 /// Converts an error into its exit code and its message on one line.
-pub type Describe = fn(&SyncError) -> (u8, String);
+pub type DescribeError = fn(&SyncError) -> (u8, String);
 
 /// Sends a result to every client that waits for it.
-pub(super) fn reply(waiting: Vec<Waiter>, result: &Result<SyncReport, SyncError>, describe: Describe) {
+pub(super) fn reply_to_all(waiting: Vec<ReplySender>, result: &Result<SyncReport, SyncError>, describe: DescribeError) {
     if waiting.is_empty() {
         return;
     }
     let answer = match result {
-        Ok(report) => Reply::Told(Told::of(report)),
-        Err(error) => failed(error, describe),
+        Ok(report) => CommandReply::Told(CommandResult::from_report(report)),
+        Err(error) => failure_reply(error, describe),
     };
     for waiter in waiting {
         // The client may have ended meanwhile.
@@ -39,15 +39,15 @@ pub(super) fn reply(waiting: Vec<Waiter>, result: &Result<SyncReport, SyncError>
     }
 }
 
-fn failed(error: &SyncError, describe: Describe) -> Reply {
+fn failure_reply(error: &SyncError, describe: DescribeError) -> CommandReply {
     let (code, message) = describe(error);
-    Reply::Failed { code, message }
+    CommandReply::Failed { code, message }
 }
 
 impl Agent {
     /// Executes a command, or queues it as a next task.
-    pub(super) async fn order(&mut self, call: Call) {
-        let Call { order, reply } = call;
+    pub(super) async fn execute_command(&mut self, call: QueuedCommand) {
+        let QueuedCommand { order, reply } = call;
         if let Some(question) = &order.question
             && *question != self.config.intent.question()
         {
@@ -55,35 +55,35 @@ impl Agent {
                 "this daemon has another configuration than the one that was named: leave --config out to use \
                            the daemon's, or stop the daemon"
                     .to_owned();
-            let _ = reply.send(Reply::Failed { code: 8, message });
+            let _ = reply.send(CommandReply::Failed { code: 8, message });
             return;
         }
         match order.verb {
-            Verb::Sync { refresh, force } => {
+            CommandAction::Sync { refresh, force } => {
                 // A sync that no command has asked for is cancelled; nothing of it is lost.
-                if self.running.as_ref().is_some_and(|running| running.gives_way) {
-                    self.call_off();
+                if self.running.as_ref().is_some_and(|running| running.yields_to_commands) {
+                    self.cancel_task();
                 }
-                self.force |= force;
-                self.asked_by = Some(order.who);
-                self.waiting.push(reply);
+                self.skip_gate |= force;
+                self.sync_author = Some(order.who);
+                self.sync_waiters.push(reply);
                 self.agenda.asked(if refresh { SyncTrigger::Refresh } else { SyncTrigger::Asked });
             }
-            Verb::Import(import) => match import.label.as_deref().map(VersionLabel::new).transpose() {
+            CommandAction::Import(import) => match import.label.as_deref().map(VersionLabel::new).transpose() {
                 Ok(_) => {
                     // An import by command does not wait for a sync that no command has asked for.
-                    if self.running.as_ref().is_some_and(|running| running.gives_way) {
-                        self.call_off();
+                    if self.running.as_ref().is_some_and(|running| running.yields_to_commands) {
+                        self.cancel_task();
                     }
-                    self.orders.push_back((import, order.who, reply));
+                    self.queued_imports.push_back((import, order.who, reply));
                 }
                 Err(why) => {
-                    let _ = reply.send(Reply::Failed { code: 2, message: format!("--label: {why}") });
+                    let _ = reply.send(CommandReply::Failed { code: 2, message: format!("--label: {why}") });
                 }
             },
-            Verb::Release => self.release(order.who, reply).await,
+            CommandAction::Release => self.end_hold(order.who, reply).await,
             _ => {
-                let answer = self.perform(order).await;
+                let answer = self.execute_at_once(order).await;
                 let _ = reply.send(answer);
             }
         }
@@ -91,7 +91,7 @@ impl Agent {
 
     /// Ends a hold at once. The version that becomes active is decided at once as well, unless the gate has to read
     /// pages for that: then the decision is the next task, and the client gets its reply afterwards.
-    async fn release(&mut self, who: String, waiter: Waiter) {
+    async fn end_hold(&mut self, who: String, waiter: ReplySender) {
         let (writer, intent, by) = (Arc::clone(&self.writer), self.config.intent.clone(), who.clone());
         let done = spawn_blocking(move || {
             let was_held = operator::end_hold(&*writer, &by)?;
@@ -102,41 +102,41 @@ impl Agent {
             Ok((was_held, Err(SyncError::Interrupted))) => {
                 // A sync is cancelled, even if a client waits for it: nothing of it is lost.
                 if self.running.as_ref().is_some_and(|running| running.is_sync) {
-                    self.call_off();
+                    self.cancel_task();
                 }
-                self.releases.push_back((was_held, who, waiter));
+                self.queued_releases.push_back((was_held, who, waiter));
             }
             Ok((was_held, result)) => {
-                self.show_active().await;
-                self.tell_released(was_held, vec![waiter], &result);
+                self.serve_active_version().await;
+                self.reply_to_release(was_held, vec![waiter], &result);
             }
-            Err(error) => reply(vec![waiter], &Err(error), self.describe),
+            Err(error) => reply_to_all(vec![waiter], &Err(error), self.describe),
         }
         // The hold may have kept the daemon from fetching a newer version.
         self.agenda.wake(SyncTrigger::Changed);
     }
 
     /// Sends the decision after a release to the clients that wait, or queues the decision again if it was cancelled.
-    pub(super) fn after_release(
+    pub(super) fn finish_release(
         &mut self,
         was_held: bool,
         who: &str,
-        waiting: Vec<Waiter>,
+        waiting: Vec<ReplySender>,
         result: &Result<SyncReport, SyncError>,
     ) {
         if let Err(SyncError::Interrupted) = result {
-            self.releases.extend(waiting.into_iter().map(|waiter| (was_held, who.to_owned(), waiter)));
+            self.queued_releases.extend(waiting.into_iter().map(|waiter| (was_held, who.to_owned(), waiter)));
         } else {
-            self.tell_released(was_held, waiting, result);
+            self.reply_to_release(was_held, waiting, result);
         }
     }
 
-    fn tell_released(&self, was_held: bool, waiting: Vec<Waiter>, result: &Result<SyncReport, SyncError>) {
-        let told = result.as_ref().map(|report| released(self.writer.store(), was_held, report));
+    fn reply_to_release(&self, was_held: bool, waiting: Vec<ReplySender>, result: &Result<SyncReport, SyncError>) {
+        let told = result.as_ref().map(|report| release_result(self.writer.store(), was_held, report));
         let answer = match told {
-            Ok(Ok(told)) => Reply::Told(told),
-            Ok(Err(error)) => failed(&error, self.describe),
-            Err(error) => failed(error, self.describe),
+            Ok(Ok(told)) => CommandReply::Told(told),
+            Ok(Err(error)) => failure_reply(&error, self.describe),
+            Err(error) => failure_reply(error, self.describe),
         };
         for waiter in waiting {
             let _ = waiter.send(answer.clone());
@@ -144,23 +144,23 @@ impl Agent {
     }
 
     /// Executes a command that needs no task, even while a sync runs.
-    async fn perform(&mut self, order: Order) -> Reply {
+    async fn execute_at_once(&mut self, order: DaemonCommand) -> CommandReply {
         let (writer, intent) = (Arc::clone(&self.writer), self.config.intent.clone());
-        let done = spawn_blocking(move || perform(&writer, &intent, &order.verb, &order.who)).await;
+        let done = spawn_blocking(move || execute_at_once(&writer, &intent, &order.verb, &order.who)).await;
         let (told, chosen) = match done {
             Ok(Ok(Some(done))) => done,
             Ok(Ok(None)) => {
-                return Reply::Failed { code: 1, message: "this command cannot be executed at once".to_owned() };
+                return CommandReply::Failed { code: 1, message: "this command cannot be executed at once".to_owned() };
             }
-            Ok(Err(error)) => return failed(&error, self.describe),
-            Err(died) => return failed(&SyncError::Broken(died.to_string()), self.describe),
+            Ok(Err(error)) => return failure_reply(&error, self.describe),
+            Err(died) => return failure_reply(&SyncError::Broken(died.to_string()), self.describe),
         };
         if let Some(version) = chosen {
-            self.show(version.id, version);
+            self.serve_version(version.id, version);
         }
         // A sync may have activated another version in between: the record decides.
-        self.show_active().await;
-        Reply::Told(told)
+        self.serve_active_version().await;
+        CommandReply::Told(told)
     }
 
     /// Returns the active version, as recorded in the store.
@@ -168,28 +168,28 @@ impl Agent {
         self.writer.store().record().ok().and_then(|record| record.active)
     }
 
-    pub(super) fn show(&mut self, id: VersionId, version: SealedVersion) {
-        warn_of(&version);
+    pub(super) fn serve_version(&mut self, id: VersionId, version: SealedVersion) {
+        warn_about_rules(&version);
         self.site.set_version(version);
-        self.shown = Some(id);
-        self.is_stale = false;
-        if self.lost == Some(id) {
-            self.lost = None;
+        self.served_version = Some(id);
+        self.must_reopen = false;
+        if self.damaged_version == Some(id) {
+            self.damaged_version = None;
             tracing::info!("version {} is whole again and served", id.short());
             self.writer.note("docwharf run", "mended", Some(id), None);
         }
         // A client that learns that the version is served may request the status at once.
-        self.live.tell(|now| now.served = Some(id));
+        self.daemon_state.update(|now| now.served = Some(id));
     }
 
     /// Returns the served version, unless it is damaged and has to be opened again.
-    pub(super) fn fresh(&self) -> Option<VersionId> {
-        self.shown.filter(|_| !self.is_stale)
+    pub(super) fn undamaged_version(&self) -> Option<VersionId> {
+        self.served_version.filter(|_| !self.must_reopen)
     }
 
     /// Serves the active version, unless it is served already.
-    pub(super) async fn show_active(&mut self) {
-        let Some(id) = self.active().filter(|&id| self.fresh() != Some(id)) else { return };
+    pub(super) async fn serve_active_version(&mut self) {
+        let Some(id) = self.active().filter(|&id| self.undamaged_version() != Some(id)) else { return };
         // This process has found it damaged before, and its file has not changed since.
         if self.writer.store().is_known_damaged(id) {
             return;
@@ -197,14 +197,14 @@ impl Agent {
         let (writer, effort) = (Arc::clone(&self.writer), self.config.intent.effort);
         let opened = spawn_blocking(move || open::open_suspect(&writer, id, &effort));
         match opened.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
-            Ok(version) => self.show(id, version),
+            Ok(version) => self.serve_version(id, version),
             Err(error) => tracing::error!("{}; the version before it stays", ErrorChain(&error)),
         }
     }
 
     /// Serves the version that waits to become active on its listener, if there is one.
-    pub(super) async fn show_staged(&mut self) {
-        if self.live.staged.is_empty() {
+    pub(super) async fn serve_staged_version(&mut self) {
+        if self.daemon_state.staged.is_empty() {
             return;
         }
         let Ok(record) = self.writer.store().record() else { return };
@@ -224,17 +224,17 @@ impl Agent {
     }
 
     /// Updates the part of the status that only the agent knows.
-    pub(super) fn tell_live(&self) {
+    pub(super) fn update_daemon_state(&self) {
         let left = self.agenda.next.0.saturating_duration_since(Instant::now());
         let next = self.agenda.scheduled.or_else(|| SystemTime::now().checked_add(left));
         let is_awaited = self.config.intent.enabled && self.config.intent.has_source();
-        self.live.tell(|now| {
+        self.daemon_state.update(|now| {
             if now.intent.as_ref() != Some(&self.config.intent) {
                 now.intent = Some(self.config.intent.clone());
             }
-            now.served = self.shown;
+            now.served = self.served_version;
             now.next_look = next.filter(|_| is_awaited && self.running.is_none());
-            now.doing = self.running.as_ref().map(|running| Arc::clone(&running.doing));
+            now.doing = self.running.as_ref().map(|running| Arc::clone(&running.progress));
             now.failures = self.agenda.failures;
             now.inbox = self.inbox_state();
         });

@@ -16,11 +16,11 @@ use docwharf_serve::tls::ServerTls;
 use docwharf_site::coding_file::CodingStatistics;
 use docwharf_site::external::csp::PolicyStatistics;
 
-use super::hosts::AllowedHosts;
+use super::allowed_hosts::AllowedHosts;
 
 /// The part of the state that changes while the daemon runs.
 #[derive(Debug, Clone, Default)]
-pub struct Now {
+pub struct DaemonSnapshot {
     /// The intent of the configuration in force.
     pub intent: Option<SyncIntent>,
     /// The version being served.
@@ -36,9 +36,9 @@ pub struct Now {
     /// The error of the last attempt to publish, if it failed.
     pub publish_error: Option<String>,
     /// The state of the content security policies, if any are sent.
-    pub policy: Option<Policy>,
+    pub policy: Option<PolicyState>,
     /// The state of the Brotli and Zstandard forms, if any are made.
-    pub codings: Option<Codings>,
+    pub codings: Option<PrecompressedState>,
     /// The state of the inbox, if one is configured.
     pub inbox: Option<InboxState>,
     /// The reason why the current certificate files are not in force, if they are not.
@@ -56,7 +56,7 @@ pub struct InboxState {
 
 /// The state of the content security policies.
 #[derive(Debug, Clone, Copy)]
-pub struct Policy {
+pub struct PolicyState {
     /// `server.csp`
     pub preset: &'static str,
     /// The version that the policies belong to.
@@ -67,7 +67,7 @@ pub struct Policy {
 
 /// The state of the Brotli and Zstandard forms (`server.codings`).
 #[derive(Debug, Clone)]
-pub struct Codings {
+pub struct PrecompressedState {
     /// The version that the forms belong to.
     pub version: VersionId,
     /// Whether all configured codings are available.
@@ -80,19 +80,19 @@ pub struct Codings {
     pub why_not: Option<String>,
 }
 
-impl Codings {
+impl PrecompressedState {
     /// The state of a version that has no forms yet.
-    pub fn none(version: VersionId) -> Codings {
-        Codings { version, ready: false, brotli: None, zstd: None, why_not: None }
+    pub fn none(version: VersionId) -> PrecompressedState {
+        PrecompressedState { version, ready: false, brotli: None, zstd: None, why_not: None }
     }
 
     /// The state of a version whose forms cannot be made, for this reason.
-    pub fn hindered(version: VersionId, why: String) -> Codings {
-        Codings { why_not: Some(why), ..Codings::none(version) }
+    pub fn with_problem(version: VersionId, why: String) -> PrecompressedState {
+        PrecompressedState { why_not: Some(why), ..PrecompressedState::none(version) }
     }
 
     /// Returns the available forms with their statistics.
-    pub fn made(&self) -> impl Iterator<Item = (ContentCoding, CodingStatistics)> {
+    pub fn available(&self) -> impl Iterator<Item = (ContentCoding, CodingStatistics)> {
         [(ContentCoding::Brotli, self.brotli), (ContentCoding::Zstd, self.zstd)]
             .into_iter()
             .filter_map(|(coding, yields)| Some((coding, yields?)))
@@ -101,7 +101,7 @@ impl Codings {
 
 /// The state of a running daemon.
 #[derive(Debug)]
-pub struct Live {
+pub struct DaemonState {
     /// The time at which the daemon started.
     pub started: SystemTime,
     /// The URLs of the site.
@@ -112,16 +112,21 @@ pub struct Live {
     pub staged: Vec<String>,
     /// The TLS certificate in force, if connections are encrypted.
     pub tls: Option<Arc<ServerTls>>,
-    now: Mutex<Now>,
+    now: Mutex<DaemonSnapshot>,
     hosts: ArcSwap<AllowedHosts>,
 }
 
-impl Live {
+impl DaemonState {
     /// Creates the state of a daemon that starts now, with the URLs of its listeners: for the site, for the admin
     /// routes, for the version that waits to become active.
-    pub fn new(addresses: Vec<String>, admin: Vec<String>, staged: Vec<String>, tls: Option<Arc<ServerTls>>) -> Live {
+    pub fn new(
+        addresses: Vec<String>,
+        admin: Vec<String>,
+        staged: Vec<String>,
+        tls: Option<Arc<ServerTls>>,
+    ) -> DaemonState {
         let (now, hosts) = (Mutex::default(), ArcSwap::from_pointee(AllowedHosts::new(&[])));
-        Live { started: SystemTime::now(), addresses, admin, staged, tls, now, hosts }
+        DaemonState { started: SystemTime::now(), addresses, admin, staged, tls, now, hosts }
     }
 
     /// Replaces the host names that the admin listener accepts, from the next request on.
@@ -135,12 +140,12 @@ impl Live {
     }
 
     /// Returns a copy of the current state.
-    pub fn now(&self) -> Now {
+    pub fn now(&self) -> DaemonSnapshot {
         self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Changes the current state.
-    pub fn tell(&self, change: impl FnOnce(&mut Now)) {
+    pub fn update(&self, change: impl FnOnce(&mut DaemonSnapshot)) {
         change(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -4,7 +4,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Names of commands that users try, each with the command that does the same.
-const MEANT: &[(&str, &str)] = &[
+const SUGGESTED_COMMANDS: &[(&str, &str)] = &[
     ("check", "docwharf config check"),
     ("disable", "systemctl disable --now docwharf"),
     ("init", "docwharf config init"),
@@ -25,11 +25,11 @@ const MEANT: &[(&str, &str)] = &[
 ];
 
 /// Commands that change which version is active, or which versions are kept. `run` does so by its first sync.
-const CHANGING: &[&str] = &["activate", "gc", "hold", "import", "release", "rollback", "run", "sync"];
+const CHANGING_COMMANDS: &[&str] = &["activate", "gc", "hold", "import", "release", "rollback", "run", "sync"];
 
 /// Returns the message for an unknown command, with a suggestion; `None` if the error is another one or does not
 /// contain the command's name.
-pub(super) fn unknown_command(mistake: &clap::Error) -> Option<String> {
+pub(super) fn explain_unknown_command(mistake: &clap::Error) -> Option<String> {
     if mistake.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }
@@ -39,11 +39,12 @@ pub(super) fn unknown_command(mistake: &clap::Error) -> Option<String> {
         Some(ContextValue::String(name)) => vec![name.as_str()],
         _ => Vec::new(),
     };
-    let above = command_above(mistake);
-    let is_top = above == PROGRAM;
-    let meant = MEANT.iter().find(|(name, _)| is_top && name == tried).map(|(_, command)| (*command).to_owned());
+    let above = parent_command(mistake);
+    let is_top = above == PROGRAM_NAME;
+    let meant =
+        SUGGESTED_COMMANDS.iter().find(|(name, _)| is_top && name == tried).map(|(_, command)| (*command).to_owned());
     // clap lists the most similar name last.
-    let similar = similar.into_iter().rev().find(|name| !is_top || !CHANGING.contains(name));
+    let similar = similar.into_iter().rev().find(|name| !is_top || !CHANGING_COMMANDS.contains(name));
     let next = match meant.or_else(|| similar.map(|name| format!("{above} {name}"))) {
         Some(command) => format!("did you mean {command}?"),
         None => format!("{above} --help lists the commands"),
@@ -52,14 +53,14 @@ pub(super) fn unknown_command(mistake: &clap::Error) -> Option<String> {
 }
 
 /// The name of the program, with which usage lines begin.
-const PROGRAM: &str = "docwharf";
+const PROGRAM_NAME: &str = "docwharf";
 
 /// Returns the command whose subcommand is unknown: `docwharf origin key` for `docwharf origin key revke`. The usage
 /// line of the error names it before its first placeholder.
-fn command_above(mistake: &clap::Error) -> String {
-    let Some(ContextValue::StyledStr(usage)) = mistake.get(ContextKind::Usage) else { return PROGRAM.to_owned() };
+fn parent_command(mistake: &clap::Error) -> String {
+    let Some(ContextValue::StyledStr(usage)) = mistake.get(ContextKind::Usage) else { return PROGRAM_NAME.to_owned() };
     let usage = usage.to_string();
-    let words = usage.split_whitespace().skip_while(|&word| word != PROGRAM);
+    let words = usage.split_whitespace().skip_while(|&word| word != PROGRAM_NAME);
     let names: Vec<&str> = words.take_while(|word| !word.starts_with(['[', '<', '-'])).collect();
-    if names.is_empty() { PROGRAM.to_owned() } else { names.join(" ") }
+    if names.is_empty() { PROGRAM_NAME.to_owned() } else { names.join(" ") }
 }

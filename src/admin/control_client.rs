@@ -16,34 +16,34 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use super::socket::Way;
-use super::wire::{ORDERS, Order, Reply};
+use super::control_messages::{COMMANDS_PATH, CommandReply, DaemonCommand};
+use super::control_socket::ControlSocketPath;
 
 /// The maximum size of a response in bytes.
-const MOST: usize = 16 << 20;
+const MAX_RESPONSE_BYTES: usize = 16 << 20;
 /// The timeout of a request that is answered at once.
-const SOON: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running daemon, reached through the control socket of its store.
 #[derive(Debug)]
-pub struct Daemon {
-    way: Way,
+pub struct ControlClient {
+    way: ControlSocketPath,
     /// The user id of the store's owner.
     owner: u32,
 }
 
-impl Daemon {
+impl ControlClient {
     /// Finds the daemon that has this store open; `None` if no process listens on its control socket.
-    pub async fn of(store: &Path) -> Option<Daemon> {
+    pub async fn find(store: &Path) -> Option<ControlClient> {
         let owner = std::fs::metadata(store).ok()?.uid();
-        let daemon = Daemon { way: Way::into(store).ok()?, owner };
+        let daemon = ControlClient { way: ControlSocketPath::open(store).ok()?, owner };
         daemon.connect().await.ok()?;
         Some(daemon)
     }
 
     /// Returns the path to the control socket of a store; `None` if the folder of the store cannot be opened.
-    pub fn way(store: &Path) -> Option<Way> {
-        Way::into(store).ok()
+    pub fn way(store: &Path) -> Option<ControlSocketPath> {
+        ControlSocketPath::open(store).ok()
     }
 
     /// Connects to the control socket. It is an error if the listening process belongs to another user than root, the
@@ -58,10 +58,10 @@ impl Daemon {
     }
 
     /// Sends a command and waits for its reply, without a timeout.
-    pub async fn order(&self, order: &Order) -> io::Result<Reply> {
+    pub async fn send_command(&self, order: &DaemonCommand) -> io::Result<CommandReply> {
         let body = serde_json::to_vec(order)?;
         let stream = self.connect().await?;
-        let (status, bytes) = exchange(stream, Method::POST, ORDERS, body).await?;
+        let (status, bytes) = exchange(stream, Method::POST, COMMANDS_PATH, body).await?;
         if !status.is_success() {
             return Err(io::Error::other(format!("it answered {status}: {}", String::from_utf8_lossy(&bytes).trim())));
         }
@@ -71,17 +71,17 @@ impl Daemon {
     /// Sends a GET request for one of the daemon's routes.
     pub async fn get(&self, path: &str) -> io::Result<(StatusCode, Bytes)> {
         let stream = self.connect().await?;
-        soon(exchange(stream, Method::GET, path, Vec::new())).await
+        with_timeout(exchange(stream, Method::GET, path, Vec::new())).await
     }
 }
 
 /// Sends a GET request to an admin listener.
-pub async fn get_at(address: std::net::SocketAddr, path: &str) -> io::Result<(StatusCode, Bytes)> {
-    soon(async { exchange(TcpStream::connect(address).await?, Method::GET, path, Vec::new()).await }).await
+pub async fn get_over_tcp(address: std::net::SocketAddr, path: &str) -> io::Result<(StatusCode, Bytes)> {
+    with_timeout(async { exchange(TcpStream::connect(address).await?, Method::GET, path, Vec::new()).await }).await
 }
 
-async fn soon<T>(answer: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(SOON, answer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+async fn with_timeout<T>(answer: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 async fn exchange(
@@ -102,6 +102,6 @@ async fn exchange(
         .map_err(io::Error::other)?;
     let response = sender.send_request(request).await.map_err(io::Error::other)?;
     let status = response.status();
-    let body = Limited::new(response.into_body(), MOST).collect().await.map_err(io::Error::other)?;
+    let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await.map_err(io::Error::other)?;
     Ok((status, body.to_bytes()))
 }

@@ -26,19 +26,19 @@ use docwharf_site::index::ImageIndex;
 use docwharf_site::seal::coding_writer::write_coding_file;
 
 /// The name of the internal command, which is not documented for users.
-pub const COMMAND: &str = "make-coding";
+pub const ENCODER_COMMAND: &str = "make-coding";
 /// The running program, even if its file has been replaced meanwhile.
 const PROGRAM: &str = "/proc/self/exe";
 /// The maximum number of bytes of the process's error output that are read.
-const WORDS: u64 = 500;
+const MAX_ERROR_OUTPUT_BYTES: u64 = 500;
 /// The maximum size of an index in bytes.
-const INDEX_MOST: u64 = 4 << 30;
+const MAX_INDEX_BYTES: u64 = 4 << 30;
 /// Niceness of the process: the lowest priority. The kernel derives the I/O priority from it as well (ioprio_set(2)).
-const NICE: i32 = 19;
+const ENCODER_NICENESS: i32 = 19;
 
 /// The task of an encoder process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Order {
+pub struct EncoderTask {
     /// The coding to make.
     pub coding: ContentCoding,
     /// The version to encode.
@@ -49,21 +49,21 @@ pub struct Order {
 
 /// A running encoder process; it is killed when dropped.
 #[derive(Debug)]
-pub(super) struct Maker {
+pub(super) struct EncoderProcess {
     child: Child,
-    works: bool,
+    is_running: bool,
 }
 
-impl Maker {
+impl EncoderProcess {
     /// Starts the process on the version in `dir`. It writes its result to `out`.
-    pub(super) fn start(order: &Order, dir: &Path, out: &File) -> io::Result<Maker> {
+    pub(super) fn start(order: &EncoderTask, dir: &Path, out: &File) -> io::Result<EncoderProcess> {
         let image = regular_file::open(&dir.join(IMAGE))?;
         let mut command = Command::new(PROGRAM);
-        command.arg0("docwharf").arg(COMMAND).args(["--coding", order.coding.token()]);
+        command.arg0("docwharf").arg(ENCODER_COMMAND).args(["--coding", order.coding.token()]);
         command.args(["--id", &order.id.to_string()]).arg("--index").arg(&order.index);
         command.args(["--parent", &std::process::id().to_string()]);
         command.env_clear().current_dir("/").stdin(image).stdout(out.try_clone()?).stderr(Stdio::piped());
-        Ok(Maker { child: command.spawn()?, works: true })
+        Ok(EncoderProcess { child: command.spawn()?, is_running: true })
     }
 
     /// Returns whether the process has ended successfully; an error if it has failed.
@@ -74,7 +74,7 @@ impl Maker {
         }
         let mut words = Vec::new();
         if let Some(said) = self.child.stderr.take() {
-            let _ = said.take(WORDS).read_to_end(&mut words);
+            let _ = said.take(MAX_ERROR_OUTPUT_BYTES).read_to_end(&mut words);
         }
         let words = String::from_utf8_lossy(&words);
         let line = words.lines().next().unwrap_or_default();
@@ -84,17 +84,17 @@ impl Maker {
     }
 
     /// Resumes or suspends the process (SIGCONT, SIGSTOP).
-    pub(super) fn let_work(&mut self, may: bool) {
-        if may != self.works {
+    pub(super) fn set_running(&mut self, may: bool) {
+        if may != self.is_running {
             let signal = if may { Signal::CONT } else { Signal::STOP };
             // Until the process has been waited for, no other process gets its id.
             let _ = kill_process(Pid::from_child(&self.child), signal);
-            self.works = may;
+            self.is_running = may;
         }
     }
 }
 
-impl Drop for Maker {
+impl Drop for EncoderProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -103,24 +103,24 @@ impl Drop for Maker {
 
 /// Runs in the encoder process: lowers its priority, encodes the image on standard input and writes the result to
 /// standard output. It is an error if another process than `parent` has started it.
-pub fn make(order: &Order, parent: u32) -> io::Result<()> {
+pub fn run_encoder(order: &EncoderTask, parent: u32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The parent may have ended before the signal was set.
     if getppid().is_none_or(|pid| pid.as_raw_nonzero().get().cast_unsigned() != parent) {
         return Err(io::Error::other("this command is for docwharf itself: the process that started it is gone"));
     }
     // Failures are ignored: they only slow down other processes.
-    let _ = setpriority_process(None, NICE);
+    let _ = setpriority_process(None, ENCODER_NICENESS);
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let image = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    let bytes = regular_file::read(&order.index, INDEX_MOST)?;
+    let bytes = regular_file::read(&order.index, MAX_INDEX_BYTES)?;
     let index = ImageIndex::decode(bytes, image.metadata()?.len(), order.id).map_err(io::Error::other)?;
-    write_coding_file(order.coding, order.id, &image, &index, &out, spent)
+    write_coding_file(order.coding, order.id, &image, &index, &out, processor_time)
 }
 
 /// Returns the processor time that this process has used.
-fn spent() -> Duration {
+fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -9,10 +9,10 @@ use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 
-use super::Failure;
+use super::CommandFailure;
 
 #[derive(Debug, Args)]
-pub(super) struct Recode {
+pub(super) struct MakeCodingCommand {
     /// The content coding to make
     #[arg(long, value_parser = |text: &str| ContentCoding::from_token(text).ok_or("br or zstd is needed"))]
     coding: ContentCoding,
@@ -27,13 +27,13 @@ pub(super) struct Recode {
     parent: u32,
 }
 
-impl Recode {
-    pub(super) fn run(self) -> Result<(), Failure> {
-        let Recode { coding, id, index, parent } = self;
-        daemon::make(&daemon::Order { coding, id, index }, parent).map_err(|error| {
+impl MakeCodingCommand {
+    pub(super) fn run(self) -> Result<(), CommandFailure> {
+        let MakeCodingCommand { coding, id, index, parent } = self;
+        daemon::run_encoder(&daemon::EncoderTask { coding, id, index }, parent).map_err(|error| {
             let message =
                 format!("cannot make the {} form of version {}: {}", coding.token(), id.short(), ErrorChain(&error));
-            Failure::Remote { code: 8, message }
+            CommandFailure::DaemonReported { code: 8, message }
         })
     }
 }

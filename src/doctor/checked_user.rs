@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
-use crate::config::checked::Sources;
-use crate::config::unit::{ServiceUnit, enabled_socket};
+use crate::config::checked::ConfigSources;
+use crate::config::systemd_unit::{ServiceUnit, enabled_socket};
 use docwharf_base::accounts;
 
-use super::Check;
+use super::DoctorCheck;
 
-const NAME: &str = "user";
+const CHECK_NAME: &str = "user";
 
 /// The user for whom paths and ports are checked.
 #[derive(Debug)]
-pub(super) enum Subject {
+pub(super) enum CheckedUser {
     /// The user of this process.
     Process,
     /// The user of a service unit.
@@ -36,9 +36,9 @@ pub(super) struct ServiceUser {
     pub(super) socket: Option<String>,
 }
 
-impl Subject {
-    pub(super) fn new(sources: &Sources) -> Subject {
-        let Some(unit) = sources.unit() else { return Subject::Process };
+impl CheckedUser {
+    pub(super) fn new(sources: &ConfigSources) -> CheckedUser {
+        let Some(unit) = sources.unit() else { return CheckedUser::Process };
         let account = match &unit.user {
             Some(user) => accounts::find_user(user),
             None if unit.dynamic_user => None,
@@ -50,17 +50,17 @@ impl Subject {
         );
         gids.extend(unit.user.iter().flat_map(|user| accounts::find_group_ids(user)));
         let socket = enabled_socket(&unit);
-        Subject::Service(Box::new(ServiceUser { unit, uid: account.map(|account| account.uid), gids, socket }))
+        CheckedUser::Service(Box::new(ServiceUser { unit, uid: account.map(|account| account.uid), gids, socket }))
     }
 
     /// Returns the check that says for whom the others are made.
-    pub(super) fn check(&self, sources: &Sources) -> Check {
-        let Subject::Service(service) = self else {
+    pub(super) fn check(&self, sources: &ConfigSources) -> DoctorCheck {
+        let CheckedUser::Service(service) = self else {
             let beside = ServiceUnit::for_configuration(&sources.file().0);
             let more = beside.map_or_else(String::new, |unit| {
                 format!("; root's `docwharf doctor` judges as the user of {}", unit.name)
             });
-            return Check::ok(NAME, format!("what follows is judged as {}{more}", self.name()));
+            return DoctorCheck::ok(CHECK_NAME, format!("what follows is judged as {}{more}", self.name()));
         };
         let unit = &service.unit;
         let user = match (&unit.user, unit.dynamic_user) {
@@ -71,14 +71,14 @@ impl Subject {
         };
         let groups = unit.supplementary_groups.join(" ");
         let groups = if groups.is_empty() { String::new() } else { format!(", groups {groups}") };
-        Check::ok(NAME, format!("what follows is judged as {} ({user}{groups})", self.name()))
+        DoctorCheck::ok(CHECK_NAME, format!("what follows is judged as {} ({user}{groups})", self.name()))
     }
 
     /// Returns the name of the user, for use in a sentence.
     pub(super) fn name(&self) -> String {
         match self {
-            Subject::Service(service) => format!("the user of {}", service.unit.name),
-            Subject::Process => {
+            CheckedUser::Service(service) => format!("the user of {}", service.unit.name),
+            CheckedUser::Process => {
                 let uid = rustix::process::geteuid().as_raw();
                 accounts::user_name(uid).map_or_else(|| format!("uid {uid}"), |name| format!("uid {uid} ({name})"))
             }
@@ -88,14 +88,14 @@ impl Subject {
     /// Returns the service's user; `None` if the checks are made for this process.
     pub(super) fn service(&self) -> Option<&ServiceUser> {
         match self {
-            Subject::Service(service) => Some(service),
-            Subject::Process => None,
+            CheckedUser::Service(service) => Some(service),
+            CheckedUser::Process => None,
         }
     }
 
     /// Checks whether the modes of this one path allow the access. The folders above it are not checked.
     pub(super) fn access(&self, path: &Path, needed: Access) -> Result<(), Errno> {
-        let Subject::Service(service) = self else { return accessat(CWD, path, needed, AtFlags::EACCESS) };
+        let CheckedUser::Service(service) = self else { return accessat(CWD, path, needed, AtFlags::EACCESS) };
         let metadata = std::fs::metadata(path)
             .map_err(|error| error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error))?;
         let bits = [(Access::READ_OK, 4), (Access::WRITE_OK, 2), (Access::EXEC_OK, 1)];
@@ -105,12 +105,12 @@ impl Subject {
     }
 
     /// Returns advice for a missing folder that the user may not create.
-    pub(super) fn make(&self, path: &Path) -> String {
+    pub(super) fn advise_create(&self, path: &Path) -> String {
         let path = path.display();
         let of = |uid: u32| format!("as root, install -d -o {uid} {path}; or name another place");
         match self {
-            Subject::Process => of(rustix::process::geteuid().as_raw()),
-            Subject::Service(service) => service.uid.map_or_else(
+            CheckedUser::Process => of(rustix::process::geteuid().as_raw()),
+            CheckedUser::Service(service) => service.uid.map_or_else(
                 || {
                     let unit = &service.unit.name;
                     format!(
@@ -124,14 +124,14 @@ impl Subject {
     }
 
     /// Returns advice for a path whose mode denies access to the user; `may` are the missing rights, of `rwx`.
-    pub(super) fn grant(&self, place: &Path, may: &str) -> String {
+    pub(super) fn advise_grant(&self, place: &Path, may: &str) -> String {
         let place = place.display();
         match self {
-            Subject::Process => {
+            CheckedUser::Process => {
                 let uid = rustix::process::geteuid().as_raw();
                 format!("chown {uid} {place}, or chmod it so that uid {uid} has {may}")
             }
-            Subject::Service(service) => match service.uid {
+            CheckedUser::Service(service) => match service.uid {
                 Some(uid) => format!("chown {uid} {place}, or chmod it so that uid {uid} has {may}"),
                 None => format!(
                     "give it by a group: SupplementaryGroups=GROUP (systemctl edit {}), chgrp GROUP {place}, \
@@ -150,7 +150,7 @@ impl ServiceUser {
     }
 
     /// Returns the error for a path that the sandbox of the unit makes read-only, with advice; `None` if it does not.
-    pub(super) fn write_barrier(&self, name: &'static str, path: &Path) -> Option<Check> {
+    pub(super) fn write_barrier(&self, name: &'static str, path: &Path) -> Option<DoctorCheck> {
         let real = resolve(path);
         let setting = self.unit.write_barrier(&real)?;
         let found = format!("{} may not write to {}: {setting} of the unit", self.unit.name, path.display());
@@ -160,20 +160,20 @@ impl ServiceUser {
             let allow = self.drop_in("ReadWritePaths=/srv/FOLDER");
             format!("use another place, such as a folder in /srv; {allow}")
         };
-        Some(Check::error(name, found, advice))
+        Some(DoctorCheck::error(name, found, advice))
     }
 
     /// Returns the error for a path that the sandbox of the unit hides, with advice; `None` if it does not.
-    pub(super) fn read_barrier(&self, name: &'static str, path: &Path) -> Option<Check> {
+    pub(super) fn read_barrier(&self, name: &'static str, path: &Path) -> Option<DoctorCheck> {
         let setting = self.unit.read_barrier(&resolve(path))?;
         let found = format!("{} does not see {}: {setting} of the unit", self.unit.name, path.display());
-        Some(Check::error(name, found, "put it into another place, such as /etc/docwharf or a folder in /srv"))
+        Some(DoctorCheck::error(name, found, "put it into another place, such as /etc/docwharf or a folder in /srv"))
     }
 }
 
 /// Resolves the links in the part of a path that exists: settings of a sandbox apply to the resolved path.
 fn resolve(path: &Path) -> PathBuf {
-    let there = super::disk::existing(path);
+    let there = super::disk::nearest_existing(path);
     let rest = path.strip_prefix(&there).unwrap_or(Path::new(""));
     std::fs::canonicalize(&there).map_or_else(|_| path.to_owned(), |real| real.join(rest))
 }

@@ -23,24 +23,24 @@ use tokio::time::{sleep, timeout};
 
 use docwharf_agent::store::CONTROL;
 
-use super::routes::{Admin, Reach};
+use super::routes::{AdminService, AdminTransport};
 
 /// The timeout for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout for responses that are in progress when the daemon stops.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A short path to the control socket, which is valid as long as this value holds the store's folder open.
 #[derive(Debug)]
-pub struct Way {
+pub struct ControlSocketPath {
     dir: File,
 }
 
-impl Way {
+impl ControlSocketPath {
     /// Opens the folder of a store.
-    pub fn into(store: &Path) -> io::Result<Way> {
+    pub fn open(store: &Path) -> io::Result<ControlSocketPath> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Way { dir: File::from(rustix::fs::open(store, flags, Mode::empty())?) })
+        Ok(ControlSocketPath { dir: File::from(rustix::fs::open(store, flags, Mode::empty())?) })
     }
 
     /// Returns the path of the socket.
@@ -55,28 +55,28 @@ impl Way {
 
 /// The listening control socket; its file is removed when it is dropped.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlSocket {
     listener: UnixListener,
-    way: Way,
+    way: ControlSocketPath,
 }
 
-impl Control {
+impl ControlSocket {
     /// Listens in this store. The caller must hold the lock of the store; the file of a socket that a crash left was
     /// removed when the lock was taken.
-    pub fn bind(store: &Path) -> io::Result<Control> {
-        let way = Way::into(store)?;
+    pub fn bind(store: &Path) -> io::Result<ControlSocket> {
+        let way = ControlSocketPath::open(store)?;
         // The socket gets its final name once it has its mode.
         let beside = way.at(&format!(".{CONTROL}.new"));
         let listener = UnixListener::bind(&beside)?;
         std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600))?;
         std::fs::rename(&beside, way.path())?;
-        Ok(Control { listener, way })
+        Ok(ControlSocket { listener, way })
     }
 
     /// Serves requests until `stop` becomes true.
-    pub async fn serve(self, admin: Arc<Admin>, mut stop: watch::Receiver<bool>) {
+    pub async fn serve(self, admin: Arc<AdminService>, mut stop: watch::Receiver<bool>) {
         let mut connections = JoinSet::new();
-        let mut heart = admin.pulse.register();
+        let mut heart = admin.watchdog.register();
         loop {
             let accepted = heart.beat_while(async {
                 tokio::select! {
@@ -87,7 +87,7 @@ impl Control {
             let Some(accepted) = accepted.await else { break };
             match accepted {
                 Ok((stream, _)) if is_trusted(&stream) => {
-                    connections.spawn(connection(stream, Arc::clone(&admin)));
+                    connections.spawn(serve_connection(stream, Arc::clone(&admin)));
                 }
                 Ok(_) => {
                     tracing::warn!("refused a client of the control socket that is neither our own user nor root");
@@ -101,11 +101,11 @@ impl Control {
         }
         drop(heart);
         // A client that waits for a sync learns from the end of the connection that there will be no reply.
-        let _ = timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
+        let _ = timeout(DRAIN_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
     }
 }
 
-impl Drop for Control {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.way.path());
     }
@@ -116,10 +116,10 @@ fn is_trusted(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == geteuid().as_raw())
 }
 
-async fn connection(stream: UnixStream, admin: Arc<Admin>) {
+async fn serve_connection(stream: UnixStream, admin: Arc<AdminService>) {
     let service = service_fn(|request| {
         let admin = Arc::clone(&admin);
-        async move { Ok::<_, std::convert::Infallible>(admin.reply(request, Reach::Socket).await) }
+        async move { Ok::<_, std::convert::Infallible>(admin.reply(request, AdminTransport::Socket).await) }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);

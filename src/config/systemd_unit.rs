@@ -12,9 +12,9 @@ use docwharf_base::regular_file;
 use super::checked::DEFAULT_FILE;
 
 /// The name of the shipped unit.
-const SERVICE: &str = "docwharf.service";
+const DEFAULT_UNIT: &str = "docwharf.service";
 /// The folders of units in order of precedence (systemd.unit(5)); `$SYSTEMD_UNIT_PATH` replaces the list.
-const FOLDERS: [&str; 5] = [
+const UNIT_FOLDERS: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
     "/usr/local/lib/systemd/system",
@@ -23,7 +23,7 @@ const FOLDERS: [&str; 5] = [
 ];
 /// The maximum size of a unit file in bytes.
 const MAX_UNIT_BYTES: u64 = 1 << 20;
-const BIND_SERVICE: &str = "CAP_NET_BIND_SERVICE";
+const BIND_SERVICE_CAPABILITY: &str = "CAP_NET_BIND_SERVICE";
 
 /// How much of the file system `ProtectSystem=` makes read-only.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl ServiceUnit {
     pub fn for_configuration(file: &Path) -> Option<ServiceUnit> {
         let folders = UnitFolders::from_env();
         let instance = file.file_stem().and_then(|stem| stem.to_str()).map(|stem| format!("docwharf@{stem}.service"));
-        [Some(SERVICE.to_owned()), instance]
+        [Some(DEFAULT_UNIT.to_owned()), instance]
             .into_iter()
             .flatten()
             .filter_map(|name| folders.load(&name))
@@ -127,7 +127,7 @@ impl ServiceUnit {
     }
 
     /// Returns whether the unit passes this file to the service as a credential, which systemd reads as root.
-    pub fn passes(&self, path: &Path) -> bool {
+    pub fn passes_credential(&self, path: &Path) -> bool {
         self.credentials.iter().any(|(_, source)| source == path)
     }
 
@@ -136,17 +136,19 @@ impl ServiceUnit {
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut all = self.environment.clone();
         for file in &self.environment_files {
-            all.extend(environment_of(&regular_file::read_text(file, MAX_UNIT_BYTES).unwrap_or_default()));
+            all.extend(parse_environment(&regular_file::read_text(file, MAX_UNIT_BYTES).unwrap_or_default()));
         }
         all.into_iter().map(|(name, value)| (name.into(), value.into())).collect()
     }
 
     /// Returns whether the user of the unit may listen on privileged ports.
     pub fn may_bind_low_ports(&self) -> bool {
-        let is_bounded = |set: &Vec<String>| set.iter().any(|capability| capability == BIND_SERVICE);
+        let is_bounded = |set: &Vec<String>| set.iter().any(|capability| capability == BIND_SERVICE_CAPABILITY);
         let is_allowed = self.bounding.as_ref().is_none_or(is_bounded);
         let is_root = !self.dynamic_user && self.user.as_deref().is_none_or(|user| user == "root" || user == "0");
-        is_allowed && !self.private_users && (is_root || self.ambient.iter().any(|name| name == BIND_SERVICE))
+        is_allowed
+            && !self.private_users
+            && (is_root || self.ambient.iter().any(|name| name == BIND_SERVICE_CAPABILITY))
     }
 
     /// Returns whether systemd creates this path, or a folder above it, and gives it to the user of the unit.
@@ -188,10 +190,10 @@ impl ServiceUnit {
 
     fn set(&mut self, key: &str, value: &str) {
         let is_yes = matches!(value, "yes" | "true" | "on" | "1");
-        let words = || words(value);
+        let words = || split_words(value);
         match key {
-            "User" => self.user = some(value),
-            "Group" => self.group = some(value),
+            "User" => self.user = non_empty(value),
+            "Group" => self.group = non_empty(value),
             "DynamicUser" => self.dynamic_user = is_yes,
             "SupplementaryGroups" => extend(&mut self.supplementary_groups, value, words()),
             "ReadWritePaths" => {
@@ -210,7 +212,7 @@ impl ServiceUnit {
             "PrivateTmp" => self.private_tmp = is_yes || value == "disconnected",
             "PrivateUsers" => self.private_users = is_yes || matches!(value, "self" | "identity" | "full"),
             "AmbientCapabilities" => extend(&mut self.ambient, value, words()),
-            "CapabilityBoundingSet" => self.bound(value),
+            "CapabilityBoundingSet" => self.set_bounding_set(value),
             "LoadCredential" => {
                 let pair = value.split_once(':').map(|(name, path)| (name.to_owned(), PathBuf::from(path)));
                 extend(&mut self.credentials, value, pair.into_iter().collect());
@@ -223,17 +225,17 @@ impl ServiceUnit {
             "EnvironmentFile" => {
                 extend(&mut self.environment_files, value, vec![PathBuf::from(value.trim_start_matches('-'))]);
             }
-            "StateDirectory" => self.own("/var/lib", value),
-            "CacheDirectory" => self.own("/var/cache", value),
-            "LogsDirectory" => self.own("/var/log", value),
-            "RuntimeDirectory" => self.own("/run", value),
+            "StateDirectory" => self.add_own_folders("/var/lib", value),
+            "CacheDirectory" => self.add_own_folders("/var/cache", value),
+            "LogsDirectory" => self.add_own_folders("/var/log", value),
+            "RuntimeDirectory" => self.add_own_folders("/run", value),
             _ => {}
         }
     }
 
     /// Records each folder under its own name and under `private`, where the folder of a dynamic user really is.
-    fn own(&mut self, root: &str, value: &str) {
-        for name in words(value) {
+    fn add_own_folders(&mut self, root: &str, value: &str) {
+        for name in split_words(value) {
             let name = name.split(':').next().unwrap_or_default();
             self.own_folders.push(Path::new(root).join(name));
             self.own_folders.push(Path::new(root).join("private").join(name));
@@ -241,16 +243,16 @@ impl ServiceUnit {
     }
 
     /// Applies `CapabilityBoundingSet=`. An empty value forbids all capabilities; `~` forbids some, of which only
-    /// [`BIND_SERVICE`] matters here.
-    fn bound(&mut self, value: &str) {
+    /// [`BIND_SERVICE_CAPABILITY`] matters here.
+    fn set_bounding_set(&mut self, value: &str) {
         match value.strip_prefix('~') {
             Some(without) => {
-                let mut left = self.bounding.clone().unwrap_or_else(|| vec![BIND_SERVICE.to_owned()]);
-                left.retain(|capability| !words(without).contains(capability));
+                let mut left = self.bounding.clone().unwrap_or_else(|| vec![BIND_SERVICE_CAPABILITY.to_owned()]);
+                left.retain(|capability| !split_words(without).contains(capability));
                 self.bounding = Some(left);
             }
             None if value.is_empty() => self.bounding = Some(Vec::new()),
-            None => self.bounding.get_or_insert_default().extend(words(value)),
+            None => self.bounding.get_or_insert_default().extend(split_words(value)),
         }
     }
 }
@@ -270,7 +272,7 @@ impl UnitFolders {
     fn from_env() -> UnitFolders {
         match std::env::var_os("SYSTEMD_UNIT_PATH").filter(|list| !list.is_empty()) {
             Some(list) => UnitFolders(std::env::split_paths(&list).filter(|path| path.is_absolute()).collect()),
-            None => UnitFolders(FOLDERS.map(PathBuf::from).to_vec()),
+            None => UnitFolders(UNIT_FOLDERS.map(PathBuf::from).to_vec()),
         }
     }
 
@@ -344,7 +346,7 @@ fn expand(value: &str, name: &str) -> String {
 }
 
 /// Splits a value into words at white space; quotes keep a word together.
-fn words(value: &str) -> Vec<String> {
+fn split_words(value: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;
@@ -364,7 +366,7 @@ fn words(value: &str) -> Vec<String> {
 }
 
 /// Parses the `NAME=value` lines of an `EnvironmentFile=`.
-fn environment_of(text: &str) -> Vec<(String, String)> {
+fn parse_environment(text: &str) -> Vec<(String, String)> {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
     let unquoted = |value: &str| {
         let quoted = ['"', '\''].iter().find_map(|q| value.strip_prefix(*q)?.strip_suffix(*q));
@@ -377,7 +379,7 @@ fn owned((name, value): (&str, &str)) -> (String, String) {
     (name.to_owned(), value.to_owned())
 }
 
-fn some(value: &str) -> Option<String> {
+fn non_empty(value: &str) -> Option<String> {
     Some(value.to_owned()).filter(|value| !value.is_empty())
 }
 
@@ -394,12 +396,12 @@ mod tests {
     use super::*;
 
     fn unit(text: &str) -> ServiceUnit {
-        ServiceUnit::parse(SERVICE, &[format!("[Service]\n{text}")])
+        ServiceUnit::parse(DEFAULT_UNIT, &[format!("[Service]\n{text}")])
     }
 
     #[test]
     fn the_shipped_unit_is_understood() {
-        let unit = ServiceUnit::parse(SERVICE, &[include_str!("../../systemd/docwharf.service").to_owned()]);
+        let unit = ServiceUnit::parse(DEFAULT_UNIT, &[include_str!("../../systemd/docwharf.service").to_owned()]);
         assert!(unit.dynamic_user && !unit.may_bind_low_ports());
         assert_eq!(unit.configuration(), Path::new("/etc/docwharf/config.toml"));
         assert_eq!(unit.credential("api-key"), Some(Path::new("/etc/docwharf/api-key")));
@@ -437,7 +439,7 @@ mod tests {
     fn drop_ins_add_to_lists_and_an_empty_value_begins_them_anew() {
         let of = |drop_in: &str| {
             let own = "[Service]\nReadWritePaths=/a\nLoadCredential=api-key:/k\n[Install]\nUser=no\n".to_owned();
-            ServiceUnit::parse(SERVICE, &[own, drop_in.to_owned()])
+            ServiceUnit::parse(DEFAULT_UNIT, &[own, drop_in.to_owned()])
         };
         let unit = of("[Service]\nReadWritePaths=-/b \\\n  \"/c d\"\n# ReadWritePaths=/e\n");
         assert_eq!(unit.read_write_paths, ["/a", "/b", "/c d"].map(PathBuf::from));

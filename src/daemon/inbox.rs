@@ -9,23 +9,23 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::admin::live;
+use crate::admin::daemon_state;
 use docwharf_agent::sync::SyncError;
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::inbox::{BundleInbox, InboxFile};
 use docwharf_base::backoff;
 use docwharf_base::error_chain::{ErrorChain, error_message};
 
-use super::agent::{Agent, GLANCE};
+use super::agent::{Agent, INBOX_SCAN_INTERVAL};
 
 /// Interval between attempts to open or read an inbox that cannot be used.
-const INBOX_RETRY: Duration = Duration::from_secs(5);
+const INBOX_RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Agent {
     /// Opens the configured inbox. If that fails, the cause is logged and another attempt is scheduled.
     pub(super) fn open_inbox(&mut self) {
         self.inbox = None;
-        self.glance = None;
+        self.next_inbox_scan = None;
         let Some(dir) = self.config.inbox.clone() else {
             self.inbox_error = None;
             return;
@@ -33,14 +33,14 @@ impl Agent {
         match BundleInbox::open(&dir) {
             Ok(inbox) => {
                 self.inbox = Some(inbox);
-                self.inbox_works(&dir);
-                self.glance = Some(Instant::now());
+                self.clear_inbox_error(&dir);
+                self.next_inbox_scan = Some(Instant::now());
             }
-            Err(error) => self.inbox_fails("open", &dir, &error),
+            Err(error) => self.record_inbox_error("open", &dir, &error),
         }
     }
 
-    fn inbox_works(&mut self, dir: &Path) {
+    fn clear_inbox_error(&mut self, dir: &Path) {
         if self.inbox_error.take().is_some() {
             tracing::info!("the inbox {} can be used again", dir.display());
         }
@@ -48,7 +48,7 @@ impl Agent {
 
     /// Records that the inbox cannot be used, for status, status line and metrics. The log has a line only if the cause
     /// is another than before.
-    fn inbox_fails(&mut self, doing: &str, dir: &Path, error: &io::Error) {
+    fn record_inbox_error(&mut self, doing: &str, dir: &Path, error: &io::Error) {
         let next = match error.kind() {
             io::ErrorKind::ReadOnlyFilesystem => {
                 format!("; under systemd, the unit needs ReadWritePaths={}", dir.display())
@@ -61,18 +61,18 @@ impl Agent {
             tracing::error!("{why}");
         }
         self.inbox_error = Some(why);
-        self.glance = Some(Instant::now() + INBOX_RETRY);
+        self.next_inbox_scan = Some(Instant::now() + INBOX_RETRY_INTERVAL);
     }
 
     /// Returns the state of the inbox for status and metrics; `None` if no inbox is configured.
-    pub(super) fn inbox_state(&self) -> Option<live::InboxState> {
+    pub(super) fn inbox_state(&self) -> Option<daemon_state::InboxState> {
         let directory = self.config.inbox.clone()?;
-        Some(live::InboxState { directory, error: self.inbox_error.clone() })
+        Some(daemon_state::InboxState { directory, error: self.inbox_error.clone() })
     }
 
-    pub(super) fn look_into_inbox(&mut self) {
+    pub(super) fn scan_inbox(&mut self) {
         if !self.config.intent.enabled {
-            self.glance = None;
+            self.next_inbox_scan = None;
             return;
         }
         if self.inbox.is_none() {
@@ -81,44 +81,44 @@ impl Agent {
         let Some(inbox) = &mut self.inbox else { return };
         if self.running.is_some() {
             // The task in progress may be reading a file in the inbox.
-            self.glance = Some(Instant::now() + GLANCE);
+            self.next_inbox_scan = Some(Instant::now() + INBOX_SCAN_INTERVAL);
             return;
         }
-        self.glance = None;
+        self.next_inbox_scan = None;
         let dir = inbox.dir().to_owned();
         match inbox.see(std::time::Instant::now()) {
             Ok(seen) => {
-                self.inbox_works(&dir);
-                self.imports = seen.ready.into();
+                self.clear_inbox_error(&dir);
+                self.inbox_files = seen.ready.into();
                 if seen.growing {
-                    self.glance = Some(Instant::now() + GLANCE);
+                    self.next_inbox_scan = Some(Instant::now() + INBOX_SCAN_INTERVAL);
                 }
             }
-            Err(error) => self.inbox_fails("read", &dir, &error),
+            Err(error) => self.record_inbox_error("read", &dir, &error),
         }
     }
 
     /// Moves an imported file to `accepted/` or `rejected/`. If the import failed for another reason than the file's
     /// content, such as a full disk, the file stays and is tried again.
-    pub(super) fn put_away(&mut self, file: &InboxFile, result: &Result<SyncReport, SyncError>) {
+    pub(super) fn move_imported_file(&mut self, file: &InboxFile, result: &Result<SyncReport, SyncError>) {
         let Some(inbox) = &mut self.inbox else { return };
         let path = &file.path;
         let reason = match result {
             Ok(_) => None,
             Err(error) if error.is_cut_short() && !inbox.give_time(file) => {
                 tracing::warn!("{}; it is looked at again in a minute, or when it has changed", ErrorChain(error));
-                self.glance = Some(Instant::now() + GLANCE);
+                self.next_inbox_scan = Some(Instant::now() + INBOX_SCAN_INTERVAL);
                 return;
             }
             Err(error) if error.is_refusal() && inbox.is_unchanged(file) => Some(ErrorChain(error).to_string()),
             Err(error) => {
                 tracing::error!("{}; {} is tried again", ErrorChain(error), path.display());
-                self.stuck += 1;
-                self.glance = Some(Instant::now() + backoff::wait_after_failures(self.stuck));
+                self.failed_imports += 1;
+                self.next_inbox_scan = Some(Instant::now() + backoff::wait_after_failures(self.failed_imports));
                 return;
             }
         };
-        self.stuck = 0;
+        self.failed_imports = 0;
         match &reason {
             None => tracing::info!("{}: accepted", path.display()),
             Some(reason) => {

@@ -13,46 +13,46 @@ use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::wire::{Told, Verb};
+use super::control_messages::{CommandAction, CommandResult};
 
 /// Executes a command at once; returns `None` for a command that needs a sync or an import. The result contains the
 /// opened version that a person has activated, if any.
-pub fn perform(
+pub fn execute_at_once(
     writer: &StoreWriter,
     intent: &SyncIntent,
-    verb: &Verb,
+    verb: &CommandAction,
     who: &str,
-) -> Result<Option<(Told, Option<SealedVersion>)>, SyncError> {
+) -> Result<Option<(CommandResult, Option<SealedVersion>)>, SyncError> {
     let told = match verb {
-        Verb::Activate { name } => {
+        CommandAction::Activate { name } => {
             let (id, sealed) = operator::activate(writer, name, who, intent)?;
             let held = writer.store().record()?.hold.is_some();
-            return Ok(Some((Told::chosen("activated", id, held), Some(sealed))));
+            return Ok(Some((CommandResult::activated("activated", id, held), Some(sealed))));
         }
-        Verb::Rollback => {
+        CommandAction::Rollback => {
             let (id, sealed) = operator::rollback(writer, who, &intent.effort)?;
-            return Ok(Some((Told::chosen("rolled back to", id, true), Some(sealed))));
+            return Ok(Some((CommandResult::activated("rolled back to", id, true), Some(sealed))));
         }
-        Verb::Hold { reason } => {
+        CommandAction::Hold { reason } => {
             operator::hold(writer, who, reason)?;
             let json = json!({ "schemaVersion": 1, "result": "held", "held": true });
-            Told::plain(json, "held until `docwharf release`\n".to_owned())
+            CommandResult::without_warnings(json, "held until `docwharf release`\n".to_owned())
         }
-        Verb::Release => release(writer, intent, who)?,
-        Verb::Gc { dry_run: true } => would_remove(writer.store(), intent)?,
-        Verb::Gc { dry_run: false } => gc(writer, intent, who)?,
-        Verb::Sync { .. } | Verb::Import(_) => return Ok(None),
+        CommandAction::Release => release(writer, intent, who)?,
+        CommandAction::Gc { dry_run: true } => list_surplus(writer.store(), intent)?,
+        CommandAction::Gc { dry_run: false } => gc(writer, intent, who)?,
+        CommandAction::Sync { .. } | CommandAction::Import(_) => return Ok(None),
     };
     Ok(Some((told, None)))
 }
 
-fn release(writer: &StoreWriter, intent: &SyncIntent, who: &str) -> Result<Told, SyncError> {
+fn release(writer: &StoreWriter, intent: &SyncIntent, who: &str) -> Result<CommandResult, SyncError> {
     let (was_held, report) = operator::release(writer, intent, who)?;
-    released(writer.store(), was_held, &report)
+    release_result(writer.store(), was_held, &report)
 }
 
 /// Describes the result of a release: whether there was a hold, and the decision that followed.
-pub fn released(store: &VersionStore, was_held: bool, report: &SyncReport) -> Result<Told, SyncError> {
+pub fn release_result(store: &VersionStore, was_held: bool, report: &SyncReport) -> Result<CommandResult, SyncError> {
     let active = store.record()?.active;
     let first = if was_held { "released" } else { "there was no hold" };
     let then = active.map_or_else(|| "nothing is active".to_owned(), |id| format!("{} is active", id.short()));
@@ -65,23 +65,23 @@ pub fn released(store: &VersionStore, was_held: bool, report: &SyncReport) -> Re
         "schemaVersion": 1, "result": "released", "outcome": report.outcome.name(), "version": active, "held": false,
         "wasHeld": was_held,
     });
-    Ok(Told::plain(json, format!("{first}; {then}{not}\n")))
+    Ok(CommandResult::without_warnings(json, format!("{first}; {then}{not}\n")))
 }
 
-fn gc(writer: &StoreWriter, intent: &SyncIntent, who: &str) -> Result<Told, SyncError> {
+fn gc(writer: &StoreWriter, intent: &SyncIntent, who: &str) -> Result<CommandResult, SyncError> {
     let gone = writer.prune(&read_record(writer)?, &intent.allowance)?;
     for version in &gone {
         writer.note(who, "pruned", Some(version.id), None);
     }
-    Ok(removed("removed", &gone))
+    Ok(removal_result("removed", &gone))
 }
 
 /// Lists the versions that `gc` would remove. It needs no lock.
-pub fn would_remove(store: &VersionStore, intent: &SyncIntent) -> Result<Told, SyncError> {
-    Ok(removed("would remove", &store.surplus(&store.record()?, &intent.allowance)?))
+pub fn list_surplus(store: &VersionStore, intent: &SyncIntent) -> Result<CommandResult, SyncError> {
+    Ok(removal_result("would remove", &store.surplus(&store.record()?, &intent.allowance)?))
 }
 
-fn removed(what: &str, gone: &[StoredVersion]) -> Told {
+fn removal_result(what: &str, gone: &[StoredVersion]) -> CommandResult {
     let bytes = gone.iter().map(|version| version.bytes).sum();
     let mut text = String::new();
     for version in gone {
@@ -93,5 +93,5 @@ fn removed(what: &str, gone: &[StoredVersion]) -> Told {
     };
     let list: Vec<_> = gone.iter().map(|version| json!({ "id": version.id, "bytes": version.bytes })).collect();
     let json = json!({ "schemaVersion": 1, "result": what, "versions": list, "bytes": bytes });
-    Told::plain(json, text)
+    CommandResult::without_warnings(json, text)
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::sleep;
 
-use crate::admin::live::{self, Live};
+use crate::admin::daemon_state::{self, DaemonState};
 use docwharf_agent::store::derived::{BROTLI, ZSTD};
 use docwharf_agent::store::space::{SpaceLimits, free_bytes, is_over};
 use docwharf_agent::store::writer::StoreWriter;
@@ -34,53 +34,53 @@ use docwharf_site::mapping;
 use docwharf_site::seal::coding_writer;
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::maker::{Maker, Order};
-use super::pace::Pace;
-use super::work::step_back;
+use super::encoder_process::{EncoderProcess, EncoderTask};
+use super::task::lower_priority;
+use super::throttle::Throttle;
 
 /// Interval between checks whether to continue.
-const TICK: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Interval between checks of the free disk space.
-const ROOM: Duration = Duration::from_secs(1);
+const SPACE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time until the next attempt after there was too little disk space.
-const LATER: Duration = Duration::from_mins(10);
+const NO_SPACE_RETRY_DELAY: Duration = Duration::from_mins(10);
 /// Number of failures in a row after which no further attempt is made for a version.
-const ATTEMPTS: u32 = 3;
+const MAX_FAILURES: u32 = 3;
 /// Number of bytes of a stored form that are read at a time.
-const PIECE: usize = 64 << 10;
+const READ_BUFFER_BYTES: usize = 64 << 10;
 
 /// State shared by the encoding thread and the store, which may need the disk space of the forms.
 #[derive(Debug, Default)]
-struct Desk {
+struct EncodingControl {
     /// Whether a thread works, and whether it must give up its files.
-    state: Mutex<State>,
-    withdrawn: Notify,
+    state: Mutex<EncodingState>,
+    notify_withdrawn: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct EncodingState {
     works: bool,
     is_withdrawn: bool,
 }
 
-impl Desk {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+impl EncodingControl {
+    fn state(&self) -> std::sync::MutexGuard<'_, EncodingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Stops serving the forms and cancels the work. Waits until the thread has stopped, which it does within a tick,
     /// but at most two seconds.
     fn withdraw(&self, site: &Site) {
-        const PATIENCE: Duration = Duration::from_secs(2);
+        const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(2);
         {
             let mut state = self.state();
             state.is_withdrawn = true;
             site.set_precompressed(None);
         }
-        self.withdrawn.notify_one();
-        let deadline = Instant::now() + PATIENCE;
+        self.notify_withdrawn.notify_one();
+        let deadline = Instant::now() + WITHDRAW_TIMEOUT;
         while self.state().works && Instant::now() < deadline {
-            thread::sleep(TICK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -95,27 +95,27 @@ impl Desk {
 
 /// The result of an encoding thread.
 #[derive(Debug)]
-enum End {
+enum EncodingResult {
     Done,
     /// Cancelled: another version is served, the daemon stops, or the disk space is needed.
-    CalledOff,
+    Cancelled,
     /// There is too little disk space, for this reason.
-    NoRoom(String),
+    NoSpace(String),
     Failed(String),
 }
 
 /// Keeps the forms of `site` in the `wanted` codings up to date until the daemon stops.
-pub(super) async fn live(
+pub(super) async fn maintain_codings(
     site: Arc<Site>,
     writer: Arc<StoreWriter>,
     wanted: Vec<ContentCoding>,
-    told: Arc<Live>,
+    told: Arc<DaemonState>,
     mut stopped: watch::Receiver<bool>,
 ) {
     if wanted.is_empty() {
         return;
     }
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(EncodingControl::default());
     let (holder, of) = (Arc::clone(&desk), Arc::clone(&site));
     writer.before_giving_up(move || holder.withdraw(&of));
     let mut shown = site.subscribe_to_versions();
@@ -126,27 +126,29 @@ pub(super) async fn live(
         if let Some(version) = site.current().filter(|version| known != Some(version.id)) {
             let id = version.id;
             let (stop, calls) = channel();
-            let job = Job::new(&site, version, &writer, &desk, &told, calls);
-            let Some(end) = carry_out(job, wanted.clone(), stop, &mut stopped).await else { return };
+            let job = EncodingJob::new(&site, version, &writer, &desk, &told, calls);
+            let Some(end) = run_job(job, wanted.clone(), stop, &mut stopped).await else { return };
             known = Some(id);
             match end {
-                End::Done => failures = 0,
-                End::CalledOff if site.current().is_some_and(|now| now.id == id) => wait = Some(LATER),
-                End::CalledOff => continue,
-                End::NoRoom(why) => {
-                    tracing::info!("denser forms of version {} are not made: {why}; gzip goes out", id.short());
-                    told.tell(|now| now.codings = Some(live::Codings::hindered(id, why)));
-                    wait = Some(LATER);
+                EncodingResult::Done => failures = 0,
+                EncodingResult::Cancelled if site.current().is_some_and(|now| now.id == id) => {
+                    wait = Some(NO_SPACE_RETRY_DELAY)
                 }
-                End::Failed(why) => {
+                EncodingResult::Cancelled => continue,
+                EncodingResult::NoSpace(why) => {
+                    tracing::info!("denser forms of version {} are not made: {why}; gzip goes out", id.short());
+                    told.update(|now| now.codings = Some(daemon_state::PrecompressedState::with_problem(id, why)));
+                    wait = Some(NO_SPACE_RETRY_DELAY);
+                }
+                EncodingResult::Failed(why) => {
                     failures += 1;
-                    let last = failures >= ATTEMPTS;
+                    let last = failures >= MAX_FAILURES;
                     let next = if last { "the next version or start tries again" } else { "trying again in a while" };
                     tracing::warn!(
                         "cannot make the denser forms of version {}: {why}; gzip goes out, {next}",
                         id.short()
                     );
-                    told.tell(|now| now.codings = Some(live::Codings::hindered(id, why)));
+                    told.update(|now| now.codings = Some(daemon_state::PrecompressedState::with_problem(id, why)));
                     wait = if last { None } else { Some(backoff::wait_after_failures(failures)) };
                 }
             }
@@ -158,8 +160,8 @@ pub(super) async fn live(
             },
             _ = stopped.changed() => return,
             // Not at once: the disk space was freed because another operation is about to use it.
-            () = desk.withdrawn.notified() => tokio::select! {
-                () = sleep(LATER) => known = None,
+            () = desk.notify_withdrawn.notified() => tokio::select! {
+                () = sleep(NO_SPACE_RETRY_DELAY) => known = None,
                 _ = shown.changed() => {}
                 _ = stopped.changed() => return,
             },
@@ -169,22 +171,22 @@ pub(super) async fn live(
 }
 
 /// Runs the job on a thread of its own. Returns `None` if the daemon stops; the thread has ended then.
-async fn carry_out(
-    mut job: Job,
+async fn run_job(
+    mut job: EncodingJob,
     wanted: Vec<ContentCoding>,
     stop: Sender<()>,
     stopped: &mut watch::Receiver<bool>,
-) -> Option<End> {
+) -> Option<EncodingResult> {
     while job.site.is_opening() {
         tokio::select! {
-            () = sleep(TICK) => {}
+            () = sleep(POLL_INTERVAL) => {}
             _ = stopped.changed() => return None,
         }
     }
     let (send, mut done) = oneshot::channel();
     let work = move || {
-        step_back(1);
-        let end = job.see_to(&wanted);
+        lower_priority(1);
+        let end = job.make_all(&wanted);
         let desk = Arc::clone(&job.desk);
         drop(job);
         desk.state().works = false;
@@ -192,10 +194,10 @@ async fn carry_out(
         let _ = send.send(end);
     };
     if let Err(error) = thread::Builder::new().name("docwharf-codings".to_owned()).spawn(work) {
-        return Some(End::Failed(format!("cannot start a thread: {error}")));
+        return Some(EncodingResult::Failed(format!("cannot start a thread: {error}")));
     }
     tokio::select! {
-        end = &mut done => Some(end.unwrap_or_else(|_| End::Failed("the thread died; this is a bug".to_owned()))),
+        end = &mut done => Some(end.unwrap_or_else(|_| EncodingResult::Failed("the thread died; this is a bug".to_owned()))),
         _ = stopped.changed() => {
             drop(stop);
             let _ = done.await;
@@ -205,50 +207,50 @@ async fn carry_out(
 }
 
 /// The work of one encoding thread.
-struct Job {
+struct EncodingJob {
     site: Arc<Site>,
     version: Arc<SealedVersion>,
     writer: Arc<StoreWriter>,
-    desk: Arc<Desk>,
-    told: Arc<Live>,
+    desk: Arc<EncodingControl>,
+    daemon_state: Arc<DaemonState>,
     /// Carries no message; it is closed when the daemon stops.
-    calls: Receiver<()>,
-    pace: Pace,
+    stop_channel: Receiver<()>,
+    pace: Throttle,
 }
 
-impl Drop for Job {
+impl Drop for EncodingJob {
     fn drop(&mut self) {
         self.desk.state().works = false;
     }
 }
 
-impl Job {
+impl EncodingJob {
     fn new(
         site: &Arc<Site>,
         version: Arc<SealedVersion>,
         writer: &Arc<StoreWriter>,
-        desk: &Arc<Desk>,
-        told: &Arc<Live>,
-        calls: Receiver<()>,
-    ) -> Job {
-        *desk.state() = State { works: true, is_withdrawn: false };
-        let pace = Pace::new(Instant::now(), answered(site));
+        desk: &Arc<EncodingControl>,
+        told: &Arc<DaemonState>,
+        stop_channel: Receiver<()>,
+    ) -> EncodingJob {
+        *desk.state() = EncodingState { works: true, is_withdrawn: false };
+        let pace = Throttle::new(Instant::now(), answered_requests(site));
         let (site, writer, desk) = (Arc::clone(site), Arc::clone(writer), Arc::clone(desk));
-        Job { site, version, writer, desk, told: Arc::clone(told), calls, pace }
+        EncodingJob { site, version, writer, desk, daemon_state: Arc::clone(told), stop_channel, pace }
     }
 
-    fn see_to(&mut self, wanted: &[ContentCoding]) -> End {
+    fn make_all(&mut self, wanted: &[ContentCoding]) -> EncodingResult {
         let id = self.version.id;
         let mut codings = PrecompressedCodings::empty(id);
-        self.tell(&codings, false);
+        self.update_daemon_state(&codings, false);
         for &coding in wanted {
             while !self.may_work() {
-                if !self.goes_on() {
-                    return End::CalledOff;
+                if !self.wait_for_tick() {
+                    return EncodingResult::Cancelled;
                 }
             }
-            let coded = match self.stored(coding) {
-                Ok(None) => self.made(coding),
+            let coded = match self.load_stored(coding) {
+                Ok(None) => self.make_and_verify(coding),
                 Ok(Some(coded)) => Ok(coded),
                 Err(end) => Err(end),
             };
@@ -257,47 +259,47 @@ impl Job {
                 Err(end) => return end,
             }
             self.desk.offer(&self.site, &codings);
-            self.tell(&codings, false);
+            self.update_daemon_state(&codings, false);
         }
-        self.tell(&codings, true);
-        End::Done
+        self.update_daemon_state(&codings, true);
+        EncodingResult::Done
     }
 
     /// Waits for a tick. Returns whether the work is still wanted.
-    fn goes_on(&self) -> bool {
-        matches!(self.calls.recv_timeout(TICK), Err(RecvTimeoutError::Timeout)) && !self.is_off()
+    fn wait_for_tick(&self) -> bool {
+        matches!(self.stop_channel.recv_timeout(POLL_INTERVAL), Err(RecvTimeoutError::Timeout)) && !self.is_cancelled()
     }
 
-    fn is_off(&self) -> bool {
-        self.calls.try_recv() != Err(TryRecvError::Empty)
+    fn is_cancelled(&self) -> bool {
+        self.stop_channel.try_recv() != Err(TryRecvError::Empty)
             || self.desk.state().is_withdrawn
             || self.site.current().is_none_or(|now| now.id != self.version.id)
     }
 
     fn may_work(&mut self) -> bool {
-        let answered = answered(&self.site);
-        self.pace.next(Instant::now(), answered)
+        let answered = answered_requests(&self.site);
+        self.pace.may_work(Instant::now(), answered)
     }
 
-    fn tell(&self, codings: &PrecompressedCodings, ready: bool) {
+    fn update_daemon_state(&self, codings: &PrecompressedCodings, ready: bool) {
         let yields = |coded: &Option<PrecompressedFiles>| coded.as_ref().map(|coded| coded.yields);
         let (brotli, zstd) = (yields(&codings.brotli), yields(&codings.zstd));
-        let now = live::Codings { version: codings.id, ready, brotli, zstd, why_not: None };
-        self.told.tell(|known| known.codings = Some(now));
+        let now = daemon_state::PrecompressedState { version: codings.id, ready, brotli, zstd, why_not: None };
+        self.daemon_state.update(|known| known.codings = Some(now));
     }
 
     /// Opens the stored form in a coding, which was made when the version was served before. A file that cannot be used
     /// is discarded.
-    fn stored(&self, coding: ContentCoding) -> Result<Option<PrecompressedFiles>, End> {
+    fn load_stored(&self, coding: ContentCoding) -> Result<Option<PrecompressedFiles>, EncodingResult> {
         let id = self.version.id;
-        let Some(file) = self.writer.store().derived_file(id, kind(coding)) else { return Ok(None) };
-        match self.proved(coding, &file) {
+        let Some(file) = self.writer.store().derived_file(id, derived_kind(coding)) else { return Ok(None) };
+        match self.verify_and_map(coding, &file) {
             Ok(coded) => Ok(Some(coded)),
-            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => Err(End::CalledOff),
+            Err(fault) if fault.kind() == io::ErrorKind::Interrupted => Err(EncodingResult::Cancelled),
             Err(fault) => {
-                let path = self.writer.store().derived_dir(id).join(kind(coding));
+                let path = self.writer.store().derived_dir(id).join(derived_kind(coding));
                 tracing::warn!("cannot use {}: {}; it is made again", path.display(), ErrorChain(&fault));
-                if let Err(error) = self.writer.discard(id, kind(coding)) {
+                if let Err(error) = self.writer.discard(id, derived_kind(coding)) {
                     tracing::warn!("{}", ErrorChain(&error));
                 }
                 Ok(None)
@@ -308,19 +310,19 @@ impl Job {
     /// Reads a stored form to its end, verifies its checksums and maps it. Data that the disk has lost is an error
     /// here, not a SIGBUS later. The bodies are not read through the mapping, so that they take no memory of this
     /// process before a client requests them.
-    fn proved(&self, coding: ContentCoding, file: &File) -> io::Result<PrecompressedFiles> {
+    fn verify_and_map(&self, coding: ContentCoding, file: &File) -> io::Result<PrecompressedFiles> {
         let (id, files) = (self.version.id, self.version.index().len());
-        let mut buffer = vec![0; PIECE];
-        read(file, 0, coding_file::head_len(files), &mut buffer, &mut |_| {})?;
+        let mut buffer = vec![0; READ_BUFFER_BYTES];
+        read_pieces(file, 0, coding_file::head_len(files), &mut buffer, &mut |_| {})?;
         let bytes = mapping::map_derived(file)?;
         let yields = coding_file::check_file(&bytes, coding, id, files).map_err(io::Error::other)?;
         for number in 0..files {
-            if self.is_off() {
-                return Err(called_off());
+            if self.is_cancelled() {
+                return Err(cancelled_error());
             }
             let record = coding_file::read_record(&bytes, number);
             let mut crc = crc32fast::Hasher::new();
-            read(file, record.offset, record.len, &mut buffer, &mut |piece| crc.update(piece))?;
+            read_pieces(file, record.offset, record.len, &mut buffer, &mut |piece| crc.update(piece))?;
             if record.len > 0 && crc.finalize() != record.crc {
                 return Err(io::Error::other(CodingFault("the checksum of a body")));
             }
@@ -328,29 +330,30 @@ impl Job {
         Ok(PrecompressedFiles::new(bytes, yields))
     }
 
-    fn made(&mut self, coding: ContentCoding) -> Result<PrecompressedFiles, End> {
+    fn make_and_verify(&mut self, coding: ContentCoding) -> Result<PrecompressedFiles, EncodingResult> {
         let (id, writer) = (self.version.id, Arc::clone(&self.writer));
-        let failed = |error: &(dyn std::error::Error + 'static)| End::Failed(ErrorChain(error).to_string());
+        let failed = |error: &(dyn std::error::Error + 'static)| EncodingResult::Failed(ErrorChain(error).to_string());
         let most = coding_writer::max_coding_len(self.version.index());
-        if let Some(why) = self.no_room(most, self.next_bundle()).map_err(|error| failed(&error))? {
-            return Err(End::NoRoom(why));
+        if let Some(why) = self.space_problem(most, self.next_bundle_bytes()).map_err(|error| failed(&error))? {
+            return Err(EncodingResult::NoSpace(why));
         }
         let began = Instant::now();
-        let written = writer.derive_large(id, kind(coding), |out| self.make(coding, out));
-        if self.is_off() {
-            return Err(End::CalledOff);
+        let written = writer.derive_large(id, derived_kind(coding), |out| self.run_encoder(coding, out));
+        if self.is_cancelled() {
+            return Err(EncodingResult::Cancelled);
         }
         written.map_err(|error| match &error {
-            StoreError::Io { source, .. } if source.kind() == io::ErrorKind::Interrupted => End::CalledOff,
+            StoreError::Io { source, .. } if source.kind() == io::ErrorKind::Interrupted => EncodingResult::Cancelled,
             StoreError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                End::NoRoom(source.to_string())
+                EncodingResult::NoSpace(source.to_string())
             }
             _ => failed(&error),
         })?;
         let gone = || io::Error::other("it is not there any more");
-        let file = writer.store().derived_file(id, kind(coding)).ok_or_else(gone).map_err(|error| failed(&error))?;
-        let coded = self.proved(coding, &file).map_err(|error| match error.kind() {
-            io::ErrorKind::Interrupted => End::CalledOff,
+        let file =
+            writer.store().derived_file(id, derived_kind(coding)).ok_or_else(gone).map_err(|error| failed(&error))?;
+        let coded = self.verify_and_map(coding, &file).map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted => EncodingResult::Cancelled,
             _ => failed(&error),
         })?;
         let CodingStatistics { files, bytes, millis } = coded.yields;
@@ -366,24 +369,24 @@ impl Job {
     }
 
     /// Runs the encoder process, which writes to `out`, and pauses it while the site is under load.
-    fn make(&mut self, coding: ContentCoding, out: &File) -> io::Result<()> {
+    fn run_encoder(&mut self, coding: ContentCoding, out: &File) -> io::Result<()> {
         let store = self.writer.store().clone();
         let dir = store.version_dir(self.version.id);
-        let order = Order { coding, id: self.version.id, index: dir.join(INDEX) };
-        let mut maker = Maker::start(&order, &dir, out)?;
+        let order = EncoderTask { coding, id: self.version.id, index: dir.join(INDEX) };
+        let mut maker = EncoderProcess::start(&order, &dir, out)?;
         let mut looked = Instant::now();
         while !maker.is_done()? {
-            if !self.goes_on() {
-                return Err(called_off());
+            if !self.wait_for_tick() {
+                return Err(cancelled_error());
             }
-            if looked.elapsed() >= ROOM {
+            if looked.elapsed() >= SPACE_CHECK_INTERVAL {
                 looked = Instant::now();
-                if let Some(why) = self.no_room(0, 0).map_err(io::Error::other)? {
+                if let Some(why) = self.space_problem(0, 0).map_err(io::Error::other)? {
                     return Err(io::Error::new(io::ErrorKind::StorageFull, why));
                 }
             }
             let may = self.may_work();
-            maker.let_work(may);
+            maker.set_running(may);
         }
         Ok(())
     }
@@ -391,15 +394,15 @@ impl Job {
     /// Estimates the disk space in bytes that the next bundle needs: a copy of the bundle and the image made from it.
     /// Forms are removed when the store needs their space, but the copy for an import is written before the store can
     /// remove anything.
-    fn next_bundle(&self) -> u64 {
+    fn next_bundle_bytes(&self) -> u64 {
         let image = self.writer.store().version_dir(self.version.id).join(IMAGE);
         std::fs::metadata(image).map_or(0, |image| image.len().saturating_mul(2))
     }
 
     /// Returns the reason why `more` bytes cannot be written with `spare` bytes left free; `None` if they can.
-    fn no_room(&self, more: u64, spare: u64) -> Result<Option<String>, StoreError> {
+    fn space_problem(&self, more: u64, spare: u64) -> Result<Option<String>, StoreError> {
         let store = self.writer.store();
-        let allowance = self.told.now().intent.map(|intent| intent.allowance).unwrap_or_default();
+        let allowance = self.daemon_state.now().intent.map(|intent| intent.allowance).unwrap_or_default();
         let SpaceLimits { min_free, max_bytes, .. } = allowance;
         let min_free = min_free.unwrap_or(0);
         let free = free_bytes(store.root()).map_err(StoreError::io("ask for the free space of", store.root()))?;
@@ -420,15 +423,15 @@ impl Job {
     }
 }
 
-fn called_off() -> io::Error {
+fn cancelled_error() -> io::Error {
     io::Error::new(io::ErrorKind::Interrupted, "called off")
 }
 
 /// Reads `len` bytes of a file from `offset` and passes them to `take` in pieces.
-fn read(file: &File, offset: u64, len: u64, buffer: &mut [u8], take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+fn read_pieces(file: &File, offset: u64, len: u64, buffer: &mut [u8], take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     let mut at = 0;
     while at < len {
-        let piece = &mut buffer[..(len - at).min(PIECE as u64) as usize];
+        let piece = &mut buffer[..(len - at).min(READ_BUFFER_BYTES as u64) as usize];
         file.read_exact_at(piece, offset + at)?;
         take(piece);
         at += piece.len() as u64;
@@ -436,13 +439,13 @@ fn read(file: &File, offset: u64, len: u64, buffer: &mut [u8], take: &mut dyn Fn
     Ok(())
 }
 
-fn kind(coding: ContentCoding) -> &'static str {
+fn derived_kind(coding: ContentCoding) -> &'static str {
     match coding {
         ContentCoding::Brotli => BROTLI,
         ContentCoding::Zstd => ZSTD,
     }
 }
 
-fn answered(site: &Site) -> u64 {
+fn answered_requests(site: &Site) -> u64 {
     site.request_counts().iter().sum()
 }

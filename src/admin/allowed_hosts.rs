@@ -30,7 +30,7 @@ impl AllowedHosts {
     pub fn permits(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let named = match uri.authority() {
             Some(authority) => Some(authority.clone()),
-            None => one_host(headers),
+            None => single_host(headers),
         };
         let Some(host) = named.as_ref().map(Authority::host) else { return false };
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -39,7 +39,7 @@ impl AllowedHosts {
 }
 
 /// Returns the value of the `Host` field, if there is exactly one and it is valid.
-fn one_host(headers: &HeaderMap) -> Option<Authority> {
+fn single_host(headers: &HeaderMap) -> Option<Authority> {
     let mut fields = headers.get_all(HOST).iter();
     let field = fields.next()?;
     if fields.next().is_some() { None } else { Authority::try_from(field.as_bytes()).ok() }

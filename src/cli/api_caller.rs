@@ -20,93 +20,100 @@ use docwharf_base::net::client::build_client;
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::net::retry::{CallAttempts, MAX_SYNC_RETRY_AFTER};
 
-use super::Failure;
+use super::CommandFailure;
 
 /// The API's limit for previews: "5 requests per minute per organization".
-const PREVIEWS: RateLimit = RateLimit { requests: 5, window: Duration::from_mins(1) };
+const PREVIEW_RATE_LIMIT: RateLimit = RateLimit { requests: 5, window: Duration::from_mins(1) };
 /// The API's limit for analytics: "100 requests per organization per hour, shared across all analytics endpoints".
-const ANALYTICS: RateLimit = RateLimit { requests: 100, window: Duration::from_hours(1) };
+const ANALYTICS_RATE_LIMIT: RateLimit = RateLimit { requests: 100, window: Duration::from_hours(1) };
 
 /// Tolerance of the longest wait: a budget of a minute may be closed for a little more than a minute.
-const SLACK: Duration = Duration::from_secs(1);
+const BUDGET_WAIT_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// Calls the management API with retries and, if wanted, within budgets and a deadline.
-pub(super) struct Caller<'a> {
+pub(super) struct ApiCaller<'a> {
     pub(super) config: &'a Config,
     pub(super) means: &'a SyncContext,
     pub(super) http: reqwest::Client,
     pub(super) api: ApiClient,
     pub(super) source: &'a ApiSource,
-    budgets: Option<Budgets>,
+    budgets: Option<RequestBudgets>,
     /// The time at which the command stops waiting; none if it has no deadline.
     pub(super) deadline: Option<Instant>,
 }
 
 /// The budgets of requests: in the store, which all processes share, or of this process alone.
-struct Budgets {
+struct RequestBudgets {
     /// The budgets in the store; `None` if it cannot be written to. Then `own` counts.
-    asked: Option<ApiStateDirectory>,
+    stored: Option<ApiStateDirectory>,
     own: RefCell<Ledger>,
     /// Whether writing to the store has failed since then. Then `own` counts.
-    is_cut_off: Cell<bool>,
+    has_store_failed: Cell<bool>,
     /// Whether to wait until a request is free, instead of failing.
     waits: bool,
 }
 
-impl<'a> Caller<'a> {
+impl<'a> ApiCaller<'a> {
     /// Creates a caller without budgets. `verb` names the command in messages.
-    pub(super) fn new(config: &'a Config, means: &'a SyncContext, verb: &str) -> Result<Caller<'a>, Failure> {
-        let none = || Failure::Usage(format!("{verb} needs [api] with baseUrl and domain; see `docwharf config init`"));
+    pub(super) fn new(config: &'a Config, means: &'a SyncContext, verb: &str) -> Result<ApiCaller<'a>, CommandFailure> {
+        let none =
+            || CommandFailure::Usage(format!("{verb} needs [api] with baseUrl and domain; see `docwharf config init`"));
         let source = config.intent.api.as_ref().ok_or_else(none)?;
         let network = &config.intent.network;
         let key = source.api_key.read()?;
         let http = build_client(network).map_err(SyncError::from)?;
         let api = ApiClient::new(http.clone(), source.base.clone(), key, network.call_timeout, network.max_redirects);
-        Ok(Caller { config, means, http, api, source, budgets: None, deadline: None })
+        Ok(ApiCaller { config, means, http, api, source, budgets: None, deadline: None })
     }
 
     /// Creates a caller within the budgets of the API. `waits` says whether to wait for a free request or to fail.
-    pub(super) fn budgeted(
+    pub(super) fn with_budgets(
         config: &'a Config,
         means: &'a SyncContext,
         verb: &str,
         waits: bool,
-    ) -> Result<Self, Failure> {
-        let caller = Caller::new(config, means, verb)?;
+    ) -> Result<Self, CommandFailure> {
+        let caller = ApiCaller::new(config, means, verb)?;
         let asked = match ApiStateDirectory::open(&config.store) {
             Ok(asked) => Some(asked),
             Err(error) => {
-                tell_alone(&error);
+                warn_uncounted(&error);
                 None
             }
         };
-        Ok(Caller {
-            budgets: Some(Budgets { asked, own: RefCell::default(), is_cut_off: Cell::new(false), waits }),
+        Ok(ApiCaller {
+            budgets: Some(RequestBudgets {
+                stored: asked,
+                own: RefCell::default(),
+                has_store_failed: Cell::new(false),
+                waits,
+            }),
             ..caller
         })
     }
 
     /// Returns the folder of budgets and interrupted readings in the store, if it can be written to.
-    pub(super) fn asked(&self) -> Option<&ApiStateDirectory> {
-        self.budgets.as_ref()?.asked.as_ref()
+    pub(super) fn api_state(&self) -> Option<&ApiStateDirectory> {
+        self.budgets.as_ref()?.stored.as_ref()
     }
 
     /// Returns the configured project id, which previews and analytics need.
-    pub(super) fn project(&self, verb: &str) -> Result<&'a str, Failure> {
-        let none =
-            || Failure::Usage(format!("{verb} needs api.projectId; copy it from the dashboard's page of API keys"));
+    pub(super) fn project(&self, verb: &str) -> Result<&'a str, CommandFailure> {
+        let none = || {
+            CommandFailure::Usage(format!("{verb} needs api.projectId; copy it from the dashboard's page of API keys"))
+        };
         self.source.project.as_deref().ok_or_else(none)
     }
 
     /// Sleeps, but not beyond the deadline.
-    pub(super) fn pause(&self, pause: Duration) -> Result<(), Failure> {
+    pub(super) fn pause(&self, pause: Duration) -> Result<(), CommandFailure> {
         let pause =
             self.deadline.map_or(pause, |deadline| pause.min(deadline.saturating_duration_since(Instant::now())));
         Ok(self.means.wait_for(async { tokio::time::sleep(pause).await })?)
     }
 
     /// Waits for the response to a call, but not beyond the deadline.
-    pub(super) fn answer<T>(
+    pub(super) fn call_until_deadline<T>(
         &self,
         call: impl Future<Output = Result<T, RequestError>>,
     ) -> Result<Result<T, RequestError>, SyncError> {
@@ -118,26 +125,29 @@ impl<'a> Caller<'a> {
     }
 
     /// Returns whether the deadline has passed.
-    pub(super) fn is_late(&self) -> bool {
+    pub(super) fn is_past_deadline(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// Repeats a call until it succeeds, until no retry can help, or until the deadline has passed.
-    pub(super) fn persist<T>(
+    pub(super) fn call_with_retries<T>(
         &self,
         ask: ApiCall,
         doing: &str,
         mut call: impl FnMut() -> Result<Result<T, RequestError>, SyncError>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandFailure> {
         let mut attempts = CallAttempts::default();
         loop {
-            let taken = self.take(ask)?;
+            let taken = self.take_request(ask)?;
             let trouble = match call()? {
                 Ok(answer) => return Ok(answer),
                 Err(trouble) => trouble,
             };
-            self.note(ask, taken, &trouble);
-            match attempts.next_pause(ask.kind(), &trouble, backoff::random_fraction()).filter(|_| !self.is_late()) {
+            self.record_failure(ask, taken, &trouble);
+            match attempts
+                .next_pause(ask.kind(), &trouble, backoff::random_fraction())
+                .filter(|_| !self.is_past_deadline())
+            {
                 Some(pause) => {
                     let line = format!("cannot {doing}: {trouble}; trying again in {:.1} s", pause.as_secs_f64());
                     tracing::warn!("{}", OneLine(&line));
@@ -150,12 +160,12 @@ impl<'a> Caller<'a> {
 
     /// Takes one request from the budget of a call, if it has one, and waits until one is free. Returns when it was
     /// taken, in milliseconds since 1970.
-    fn take(&self, ask: ApiCall) -> Result<Option<i64>, Failure> {
+    fn take_request(&self, ask: ApiCall) -> Result<Option<i64>, CommandFailure> {
         let (Some(budgets), Some((allowance, name))) = (&self.budgets, budget_of(ask)) else { return Ok(None) };
         let mut is_told = false;
         loop {
-            let now = now();
-            let (wait, line, is_closed) = match self.ledger(name, |ledger| ledger.take(allowance, now)) {
+            let now = now_unix_millis();
+            let (wait, line, is_closed) = match self.change_budget(name, |ledger| ledger.take(allowance, now)) {
                 Ok(()) => return Ok(Some(now)),
                 Err(Wait::UsedUp(wait)) => {
                     let (requests, window) = (allowance.requests, show_duration(allowance.window));
@@ -167,11 +177,13 @@ impl<'a> Caller<'a> {
             // Rounded up: a retry after the time that is shown must not come too early.
             let seconds = Duration::from_secs(wait.as_millis().div_ceil(1000) as u64);
             // A pause that the API demands is waited for no longer than any other `Retry-After`.
-            let is_long = is_closed && wait > MAX_SYNC_RETRY_AFTER + SLACK;
+            let is_long = is_closed && wait > MAX_SYNC_RETRY_AFTER + BUDGET_WAIT_TOLERANCE;
             if is_long || !budgets.waits {
                 let wait = show_duration(seconds);
                 let next = if is_long { "" } else { ", or leave --no-wait-for-budget out" };
-                return Err(Failure::Unavailable(format!("{line}: the next is free in {wait}; try again then{next}")));
+                return Err(CommandFailure::Unavailable(format!(
+                    "{line}: the next is free in {wait}; try again then{next}"
+                )));
             }
             if !is_told {
                 is_told = true;
@@ -182,33 +194,33 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Records in the budget how a request failed. One that was not sent is given back; `Retry-After` closes the budget.
-    fn note(&self, ask: ApiCall, taken: Option<i64>, trouble: &RequestError) {
+    /// Records in the budget how a request failed. One that was not sent is given back; `Retry-After` closes it.
+    fn record_failure(&self, ask: ApiCall, taken: Option<i64>, trouble: &RequestError) {
         let (Some(then), Some((_, name))) = (taken, budget_of(ask)) else { return };
         match (trouble.cause, trouble.retry_after) {
-            (RequestErrorCause::NotConnected, _) => self.ledger(name, |ledger| ledger.give_back(then)),
+            (RequestErrorCause::NotConnected, _) => self.change_budget(name, |ledger| ledger.give_back(then)),
             (RequestErrorCause::Status(429), Some(wait)) => {
-                let until = now().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-                self.ledger(name, |ledger| ledger.close(until));
+                let until = now_unix_millis().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+                self.change_budget(name, |ledger| ledger.close(until));
             }
             _ => {}
         }
     }
 
     /// Changes a budget. If it cannot be stored any more, as on a full disk, this command counts its own requests.
-    fn ledger<T>(&self, name: &str, change: impl Fn(&mut Ledger) -> T) -> T {
+    fn change_budget<T>(&self, name: &str, change: impl Fn(&mut Ledger) -> T) -> T {
         let Some(budgets) = &self.budgets else { return change(&mut Ledger::default()) };
         let mut own = budgets.own.borrow_mut();
-        if let (Some(asked), false) = (&budgets.asked, budgets.is_cut_off.get()) {
+        if let (Some(asked), false) = (&budgets.stored, budgets.has_store_failed.get()) {
             // One store may be used with several APIs.
             let name = format!("{name} {}", self.source.base.without_secrets().trim_end_matches('/'));
             match asked.with(&name, &change) {
                 Ok(result) => return result,
                 Err(error) => {
-                    budgets.is_cut_off.set(true);
+                    budgets.has_store_failed.set(true);
                     // Requests that the stored budget has counted still count.
                     *own = asked.last(&name);
-                    tell_alone(&error);
+                    warn_uncounted(&error);
                 }
             }
         }
@@ -218,14 +230,14 @@ impl<'a> Caller<'a> {
 
 /// Warns that requests cannot be counted in the store, with advice. A user without access to the store gets no warning:
 /// the store is the daemon's, and a command that calls the API does not need it.
-fn tell_alone(error: &StoreError) {
+fn warn_uncounted(error: &StoreError) {
     let kind = match error {
         StoreError::Io { source, .. } => source.kind(),
         _ => io::ErrorKind::Other,
     };
     let advice = match kind {
         io::ErrorKind::PermissionDenied => {
-            tracing::debug!("{}; {ALONE}", ErrorChain(error));
+            tracing::debug!("{}; {COUNTED_ALONE_NOTE}", ErrorChain(error));
             return;
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room",
@@ -234,23 +246,23 @@ fn tell_alone(error: &StoreError) {
         }
         _ => "",
     };
-    tracing::warn!("{}; {ALONE}{advice}", ErrorChain(error));
+    tracing::warn!("{}; {COUNTED_ALONE_NOTE}{advice}", ErrorChain(error));
 }
 
 /// The consequence of a store that cannot be written to.
-const ALONE: &str = "requests are counted for this command alone";
+const COUNTED_ALONE_NOTE: &str = "requests are counted for this command alone";
 
 /// Returns the budget that a call takes from, and its name; none for calls without a budget.
 fn budget_of(ask: ApiCall) -> Option<(RateLimit, &'static str)> {
     match ask {
-        ApiCall::Preview => Some((PREVIEWS, "previews")),
-        ApiCall::Searches => Some((ANALYTICS, "analytics")),
+        ApiCall::Preview => Some((PREVIEW_RATE_LIMIT, "previews")),
+        ApiCall::Searches => Some((ANALYTICS_RATE_LIMIT, "analytics")),
         ApiCall::Start | ApiCall::Poll | ApiCall::Link | ApiCall::Deployment => None,
     }
 }
 
 /// Returns the current time in milliseconds since 1970.
-fn now() -> i64 {
+fn now_unix_millis() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -15,25 +15,25 @@ use docwharf_serve::retained_versions::{self, OpeningGuard};
 
 /// Interval between releases of expired versions. An expired version is not served; until it is released, it only takes
 /// memory.
-const SWEEP: Duration = Duration::from_mins(1);
+const RELEASE_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Opens the replaced versions in the background. Releases a version before the store removes it, and expired ones at
 /// intervals. The task ends with the runtime.
 ///
 /// `opening` must have begun before the sockets accepted connections: until it is dropped, requests for assets wait.
-pub(super) fn keep(writer: &StoreWriter, site: &Arc<Site>, opening: OpeningGuard) {
+pub(super) fn retain_previous_versions(writer: &StoreWriter, site: &Arc<Site>, opening: OpeningGuard) {
     let (holder, store) = (Arc::clone(site), writer.store().clone());
     writer.before_removing(move |id| holder.release_version(id));
     let site = Arc::clone(site);
     tokio::spawn(async move {
         let taken_up = Arc::clone(&site);
         let _ = tokio::task::spawn_blocking(move || {
-            take_up(&store, &taken_up);
+            open_previous_versions(&store, &taken_up);
             drop(opening);
         })
         .await;
         loop {
-            tokio::time::sleep(SWEEP).await;
+            tokio::time::sleep(RELEASE_INTERVAL).await;
             site.release_expired_versions();
         }
     });
@@ -41,7 +41,7 @@ pub(super) fn keep(writer: &StoreWriter, site: &Arc<Site>, opening: OpeningGuard
 
 /// Opens the versions that were replaced within the grace period, the one replaced last first. One that cannot be
 /// opened is skipped: nothing else that is served depends on it.
-fn take_up(store: &VersionStore, site: &Site) {
+fn open_previous_versions(store: &VersionStore, site: &Site) {
     let grace = site.asset_grace();
     if grace.is_zero() {
         return;

@@ -7,14 +7,14 @@ use unicode_width::UnicodeWidthStr;
 
 /// Returns the columns that text takes on a terminal. The text must not contain control characters: see
 /// [`OneLine`](docwharf_base::chain::OneLine).
-pub(super) fn width(text: &str) -> usize {
+pub(super) fn display_width(text: &str) -> usize {
     text.width()
 }
 
 /// Returns text in exactly `columns` columns: cut with an ellipsis, or filled with spaces.
-pub(super) fn fit(text: &str, columns: usize) -> String {
+pub(super) fn cut_or_pad(text: &str, columns: usize) -> String {
     let mut fitted = cut(text, columns);
-    let filled = width(&fitted);
+    let filled = display_width(&fitted);
     fitted.extend(std::iter::repeat_n(' ', columns.saturating_sub(filled)));
     fitted
 }
@@ -22,13 +22,13 @@ pub(super) fn fit(text: &str, columns: usize) -> String {
 /// Returns text in at most `columns` columns; a combining mark stays with its letter.
 pub(super) fn cut(text: &str, columns: usize) -> String {
     // The common case, and the only one where a long text costs more than its beginning.
-    if text.len() <= columns && text.is_ascii() || width(text) <= columns {
+    if text.len() <= columns && text.is_ascii() || display_width(text) <= columns {
         return text.to_owned();
     }
     // One column is for the ellipsis.
     let Some(room) = columns.checked_sub(1) else { return String::new() };
     let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
-    let end = ends.take_while(|end| width(&text[..*end]) <= room).last().unwrap_or(0);
+    let end = ends.take_while(|end| display_width(&text[..*end]) <= room).last().unwrap_or(0);
     format!("{}…", &text[..end])
 }
 
@@ -40,23 +40,23 @@ pub(super) fn terminal_width() -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{cut, fit, width};
+    use super::{cut, cut_or_pad, display_width};
 
     #[test]
     fn text_is_cut_or_filled_to_the_column_whatever_it_is_written_in() {
-        assert_eq!(fit("tides", 8), "tides   ");
-        assert_eq!(fit("tides", 5), "tides");
-        assert_eq!(fit("moonlight", 5), "moon…");
-        assert_eq!(fit("潮汐表", 6), "潮汐表");
+        assert_eq!(cut_or_pad("tides", 8), "tides   ");
+        assert_eq!(cut_or_pad("tides", 5), "tides");
+        assert_eq!(cut_or_pad("moonlight", 5), "moon…");
+        assert_eq!(cut_or_pad("潮汐表", 6), "潮汐表");
         // Half a character cannot be shown: a space stands for it.
-        assert_eq!(fit("潮汐表", 4), "潮… ");
-        assert_eq!(fit("e\u{301}te\u{301}", 2), "e\u{301}…");
+        assert_eq!(cut_or_pad("潮汐表", 4), "潮… ");
+        assert_eq!(cut_or_pad("e\u{301}te\u{301}", 2), "e\u{301}…");
         for text in
             ["", "a", "潮汐表", "مرحبا بالعالم", "👩‍👩‍👧‍👦 family", "e\u{301}\u{301}\u{301}", "ไทย ภาษา", "\u{200d}\u{200d}"]
         {
             for columns in 0..12 {
-                assert_eq!(width(&fit(text, columns)), columns, "{text:?} in {columns}");
-                assert!(width(&cut(text, columns)) <= columns, "{text:?} in {columns}");
+                assert_eq!(display_width(&cut_or_pad(text, columns)), columns, "{text:?} in {columns}");
+                assert!(display_width(&cut(text, columns)) <= columns, "{text:?} in {columns}");
             }
         }
     }

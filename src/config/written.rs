@@ -6,25 +6,25 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::credentials::Credentials;
-use super::lists::{self, LISTS, Row};
-use super::{Place, Problem};
+use super::systemd_credentials::SystemdCredentials;
+use super::table_lists::{self, TABLE_LISTS, TableRow};
+use super::{ConfigPlace, ConfigProblem};
 
 /// A key of the configuration.
 #[derive(Debug, Clone, Copy)]
-pub struct Key {
+pub struct ConfigKey {
     /// The name with its section.
     pub name: &'static str,
     /// The default in TOML, as `config show` prints it; empty if there is none.
     pub default: &'static str,
 }
 
-const fn key(name: &'static str, default: &'static str) -> Key {
-    Key { name, default }
+const fn key(name: &'static str, default: &'static str) -> ConfigKey {
+    ConfigKey { name, default }
 }
 
 /// All keys. Any other key is a mistake, so that a misspelt `sha256` never means "no check".
-pub const KEYS: &[Key] = &[
+pub const CONFIG_KEYS: &[ConfigKey] = &[
     key("staticExport.enabled", "true"),
     key("staticExport.bundleUrl", ""),
     key("staticExport.version", ""),
@@ -95,27 +95,27 @@ pub const KEYS: &[Key] = &[
     key("api", ""),
 ];
 
-fn known(name: &str) -> Option<&'static str> {
-    KEYS.iter().map(|key| key.name).find(|&known| known == name)
+fn find_key(name: &str) -> Option<&'static str> {
+    CONFIG_KEYS.iter().map(|key| key.name).find(|&known| known == name)
 }
 
 /// Lists the keys, without the sections.
-pub fn keys() -> impl Iterator<Item = Key> {
-    KEYS.iter().copied().filter(|key| key.name.contains('.'))
+pub fn keys() -> impl Iterator<Item = ConfigKey> {
+    CONFIG_KEYS.iter().copied().filter(|key| key.name.contains('.'))
 }
 
 /// A value with its place.
 #[derive(Debug, Clone)]
-pub struct Written {
+pub struct WrittenValue {
     /// The value.
-    pub value: Value,
+    pub value: ConfigValue,
     /// Its place.
-    pub place: Place,
+    pub place: ConfigPlace,
 }
 
 /// A value of one of the types that keys accept. A value from the environment is a text, and may stand for any type.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Value {
+pub enum ConfigValue {
     /// A string.
     Text(String),
     /// `true` or `false`.
@@ -129,39 +129,39 @@ pub enum Value {
 }
 
 /// Masks texts, because they may be links, which are secrets.
-impl std::fmt::Debug for Value {
+impl std::fmt::Debug for ConfigValue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Value::Text(_) => "Text(***)",
-            Value::Flag(_) => "Flag",
-            Value::Number(_) => "Number",
-            Value::Texts(_) => "Texts(***)",
-            Value::Section => "Section",
+            ConfigValue::Text(_) => "Text(***)",
+            ConfigValue::Flag(_) => "Flag",
+            ConfigValue::Number(_) => "Number",
+            ConfigValue::Texts(_) => "Texts(***)",
+            ConfigValue::Section => "Section",
         })
     }
 }
 
 /// All values as written.
 #[derive(Debug, Default)]
-pub struct Raw {
-    values: BTreeMap<&'static str, Written>,
-    lists: BTreeMap<&'static str, Vec<Row>>,
+pub struct WrittenConfig {
+    values: BTreeMap<&'static str, WrittenValue>,
+    lists: BTreeMap<&'static str, Vec<TableRow>>,
     /// Mistakes of syntax, unknown keys, and values of a wrong type.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ConfigProblem>,
     /// Warnings about values that are allowed but probably not intended.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ConfigProblem>,
     /// The systemd credentials.
-    pub credentials: Credentials,
+    pub credentials: SystemdCredentials,
 }
 
-impl Raw {
+impl WrittenConfig {
     /// Returns the value of a key, if it was written.
-    pub fn get(&self, key: &str) -> Option<&Written> {
+    pub fn get(&self, key: &str) -> Option<&WrittenValue> {
         self.values.get(key)
     }
 
     /// Returns the rows of a list.
-    pub fn rows(&self, list: &str) -> &[Row] {
+    pub fn rows(&self, list: &str) -> &[TableRow] {
         self.lists.get(list).map_or(&[], Vec::as_slice)
     }
 
@@ -171,49 +171,50 @@ impl Raw {
             let before = &text[..text.floor_char_boundary(at)];
             let line = before.matches('\n').count() + 1;
             let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            Place::File(path.to_owned(), line, column)
+            ConfigPlace::File(path.to_owned(), line, column)
         };
         let (table, errors) = DeTable::parse_recoverable(text);
-        self.table(&table.into_inner(), "", &place);
+        self.read_table(&table.into_inner(), "", &place);
         if let Some(error) = errors.first() {
             // Text around a mistake of syntax may be read wrongly, so only that mistake is reported.
             let at = error.span().map_or(0, |span| span.start);
             let what = format!("this is not TOML: {}", error.message().replace('\n', ", "));
-            self.problems = vec![Problem { place: place(at), what }];
+            self.problems = vec![ConfigProblem { place: place(at), what }];
         }
     }
 
-    fn table(&mut self, table: &DeTable<'_>, above: &str, place: &dyn Fn(usize) -> Place) {
+    fn read_table(&mut self, table: &DeTable<'_>, above: &str, place: &dyn Fn(usize) -> ConfigPlace) {
         for (key, value) in table {
             let name = if above.is_empty() { key.get_ref().to_string() } else { format!("{above}.{}", key.get_ref()) };
             let here = place(key.span().start);
-            if let Some(list) = lists::named(&name) {
-                let rows = list.read(self, value.get_ref(), here, place);
+            if let Some(list) = table_lists::find_list(&name) {
+                let rows = list.read_rows(self, value.get_ref(), here, place);
                 self.lists.insert(list.name, rows);
                 continue;
             }
             let is_section =
-                KEYS.iter().any(|key| key.name.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')));
+                CONFIG_KEYS.iter().any(|key| key.name.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')));
             if is_section {
                 if let DeValue::Table(inner) = value.get_ref() {
-                    self.put(&name, Value::Section, here);
-                    self.table(inner, &name, place);
+                    self.insert(&name, ConfigValue::Section, here);
+                    self.read_table(inner, &name, place);
                 } else {
-                    self.problems.push(Problem { place: here, what: format!("{name} is a section: write [{name}]") });
+                    self.problems
+                        .push(ConfigProblem { place: here, what: format!("{name} is a section: write [{name}]") });
                 }
                 continue;
             }
-            match shape(value.get_ref()) {
+            match to_value(value.get_ref()) {
                 Some(value) => {
-                    if !self.put(&name, value, here.clone()) {
-                        self.problems.push(Problem { place: here, what: unknown(&name) });
+                    if !self.insert(&name, value, here.clone()) {
+                        self.problems.push(ConfigProblem { place: here, what: unknown_key(&name) });
                     }
                 }
-                None if known(&name).is_some() => {
+                None if find_key(&name).is_some() => {
                     let what = format!("{name} has a value of the wrong kind ({})", value.get_ref().type_str());
-                    self.problems.push(Problem { place: here, what });
+                    self.problems.push(ConfigProblem { place: here, what });
                 }
-                None => self.problems.push(Problem { place: here, what: unknown(&name) }),
+                None => self.problems.push(ConfigProblem { place: here, what: unknown_key(&name) }),
             }
         }
     }
@@ -226,52 +227,52 @@ impl Raw {
             if !name.contains("__") {
                 // Not an error: Kubernetes sets such names. A name that only lacks the second underscore is probably a
                 // mistake.
-                let meant = keys().map(|key| variable(key.name)).find(|known| known.replace("__", "_") == name);
+                let meant = keys().map(|key| variable_name(key.name)).find(|known| known.replace("__", "_") == name);
                 if let Some(meant) = meant {
                     let what = format!("this is ignored; did you mean {meant}, with two underscores?");
-                    self.warnings.push(Problem { place: Place::Env(name.to_owned()), what });
+                    self.warnings.push(ConfigProblem { place: ConfigPlace::Env(name.to_owned()), what });
                 }
                 continue;
             }
-            let place = Place::Env(name.to_owned());
-            let Some(key) = keys().map(|key| key.name).find(|key| variable(key) == name) else {
-                let nearest = nearest(name, keys().map(|key| variable(key.name)));
-                self.problems.push(Problem { place, what: format!("no key has this name{nearest}") });
+            let place = ConfigPlace::Env(name.to_owned());
+            let Some(key) = keys().map(|key| key.name).find(|key| variable_name(key) == name) else {
+                let nearest = suggest_nearest(name, keys().map(|key| variable_name(key.name)));
+                self.problems.push(ConfigProblem { place, what: format!("no key has this name{nearest}") });
                 continue;
             };
             match value.into_string() {
                 Ok(text) => {
-                    self.put(key, Value::Text(text), place);
+                    self.insert(key, ConfigValue::Text(text), place);
                 }
-                Err(_) => self.problems.push(Problem { place, what: format!("{key} is not UTF-8") }),
+                Err(_) => self.problems.push(ConfigProblem { place, what: format!("{key} is not UTF-8") }),
             }
         }
     }
 
-    fn put(&mut self, name: &str, value: Value, place: Place) -> bool {
-        let Some(key) = known(name) else {
-            return value == Value::Section;
+    fn insert(&mut self, name: &str, value: ConfigValue, place: ConfigPlace) -> bool {
+        let Some(key) = find_key(name) else {
+            return value == ConfigValue::Section;
         };
-        self.values.insert(key, Written { value, place });
+        self.values.insert(key, WrittenValue { value, place });
         true
     }
 }
 
-pub(super) fn shape(value: &DeValue<'_>) -> Option<Value> {
+pub(super) fn to_value(value: &DeValue<'_>) -> Option<ConfigValue> {
     match value {
-        DeValue::String(text) => Some(Value::Text(text.to_string())),
-        DeValue::Boolean(flag) => Some(Value::Flag(*flag)),
-        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok().map(Value::Number),
+        DeValue::String(text) => Some(ConfigValue::Text(text.to_string())),
+        DeValue::Boolean(flag) => Some(ConfigValue::Flag(*flag)),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok().map(ConfigValue::Number),
         DeValue::Array(items) => {
             let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
-            texts.collect::<Option<Vec<String>>>().map(Value::Texts)
+            texts.collect::<Option<Vec<String>>>().map(ConfigValue::Texts)
         }
         _ => None,
     }
 }
 
 /// Returns the environment variable of a key: upper case, parts of camelCase joined by `_`, levels by `__`.
-pub fn variable(key: &str) -> String {
+pub fn variable_name(key: &str) -> String {
     let mut name = String::from("DOCWHARF_");
     for c in key.chars() {
         match c {
@@ -286,15 +287,15 @@ pub fn variable(key: &str) -> String {
     name
 }
 
-fn unknown(name: &str) -> String {
+fn unknown_key(name: &str) -> String {
     // The name may be meant as that of a section.
     let sections = keys().filter_map(|key| key.name.split_once('.').map(|(section, _)| section.to_owned()));
-    let lists = LISTS.iter().map(|list| list.name.to_owned());
-    let nearest = nearest(name, keys().map(|key| key.name.to_owned()).chain(sections).chain(lists));
+    let lists = TABLE_LISTS.iter().map(|list| list.name.to_owned());
+    let nearest = suggest_nearest(name, keys().map(|key| key.name.to_owned()).chain(sections).chain(lists));
     format!("there is no key {name}{nearest}")
 }
 
-pub(super) fn nearest(name: &str, known: impl Iterator<Item = String>) -> String {
+pub(super) fn suggest_nearest(name: &str, known: impl Iterator<Item = String>) -> String {
     let scored = known.map(|key| (strsim::damerau_levenshtein(name, &key), key));
     match scored.min() {
         Some((distance, key)) if distance <= 4 => format!("; did you mean {key}?"),
@@ -308,16 +309,16 @@ mod tests {
 
     #[test]
     fn variables_follow_the_keys() {
-        assert_eq!(variable("staticExport.bundleUrl"), "DOCWHARF_STATIC_EXPORT__BUNDLE_URL");
-        assert_eq!(variable("server.listen"), "DOCWHARF_SERVER__LISTEN");
+        assert_eq!(variable_name("staticExport.bundleUrl"), "DOCWHARF_STATIC_EXPORT__BUNDLE_URL");
+        assert_eq!(variable_name("server.listen"), "DOCWHARF_SERVER__LISTEN");
     }
 
     #[test]
     fn every_mistake_is_reported_with_its_place_and_the_nearest_key() {
-        let mut raw = Raw::default();
+        let mut raw = WrittenConfig::default();
         raw.read_toml("[staticExport]\nsha265 = \"x\"\nenabled = true\n\n[sever]\nlisten = 1\n", Path::new("c.toml"));
         raw.read_env([("DOCWHARF_STORE__PTH".into(), "x".into()), ("DOCWHARF_PORT".into(), "x".into())].into_iter());
-        Problem::sort(&mut raw.problems);
+        ConfigProblem::sort(&mut raw.problems);
         let lines: Vec<String> = raw.problems.iter().map(ToString::to_string).collect();
         assert_eq!(
             lines,

@@ -11,12 +11,12 @@ use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::model::version::VersionId;
 
 /// The route that accepts commands.
-pub const ORDERS: &str = "/orders";
+pub const COMMANDS_PATH: &str = "/orders";
 
 /// The action of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "camelCase")]
-pub enum Verb {
+pub enum CommandAction {
     /// Activate a version and hold it, unless it is the one that waits for a person.
     Activate {
         /// A label, or the beginning of an id.
@@ -45,12 +45,12 @@ pub enum Verb {
         force: bool,
     },
     /// Import a bundle.
-    Import(Import),
+    Import(ImportCommand),
 }
 
 /// A bundle to import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Import {
+pub struct ImportCommand {
     /// The path of the bundle for the process that imports it.
     pub path: PathBuf,
     /// The name of the bundle in receipts and messages.
@@ -64,10 +64,10 @@ pub struct Import {
 
 /// A command to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
+pub struct DaemonCommand {
     /// The action.
     #[serde(flatten)]
-    pub verb: Verb,
+    pub verb: CommandAction,
     /// The person who gives the command, for receipts and history.
     pub who: String,
     /// The digest of source and demands (`SyncIntent::question`) in the configuration that the caller has named; that
@@ -78,7 +78,7 @@ pub struct Order {
 
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct CommandResult {
     /// The result for programs.
     pub json: Value,
     /// The result for people.
@@ -92,9 +92,9 @@ pub struct Told {
 /// The reply to a command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Reply {
+pub enum CommandReply {
     /// The command was executed.
-    Told(Told),
+    Told(CommandResult),
     /// The command failed.
     Failed {
         /// The exit code.
@@ -105,30 +105,30 @@ pub enum Reply {
 }
 
 /// The message of a sync without a source. A sync does not import files from the inbox.
-const NO_SOURCE: &str = "no source is configured: versions arrive through `docwharf import`, and through the inbox of \
+const NO_SOURCE_MESSAGE: &str = "no source is configured: versions arrive through `docwharf import`, and through the inbox of \
                          `docwharf run` if sync.inbox is set; for a source, set [api] or staticExport.bundleUrl";
 
-impl Told {
+impl CommandResult {
     /// Creates a result without warnings.
-    pub fn plain(json: Value, text: String) -> Told {
-        Told { json, text, warnings: Vec::new(), not_active: None }
+    pub fn without_warnings(json: Value, text: String) -> CommandResult {
+        CommandResult { json, text, warnings: Vec::new(), not_active: None }
     }
 
     /// Creates the result for a version that a person has activated; `held` says whether it is held until a release.
-    pub fn chosen(what: &str, id: VersionId, held: bool) -> Told {
+    pub fn activated(what: &str, id: VersionId, held: bool) -> CommandResult {
         let json = json!({ "schemaVersion": 1, "result": what, "version": id, "held": held });
         let until = if held { "; held until `docwharf release`" } else { "" };
-        Told::plain(json, format!("{what} {}{until}\n", id.short()))
+        CommandResult::without_warnings(json, format!("{what} {}{until}\n", id.short()))
     }
 
     /// Creates the result of a sync or an import.
-    pub fn of(report: &SyncReport) -> Told {
+    pub fn from_report(report: &SyncReport) -> CommandResult {
         let of = report.brought.as_ref().map_or_else(String::new, |brought| {
             format!(" ({}, {})", count_noun(brought.pages, "page"), show_size(brought.bytes))
         });
         let (version, text) = match &report.outcome {
             SyncOutcome::Disabled => (None, "disabled: staticExport.enabled is false\n".to_owned()),
-            SyncOutcome::NoSource => (None, format!("{NO_SOURCE}\n")),
+            SyncOutcome::NoSource => (None, format!("{NO_SOURCE_MESSAGE}\n")),
             SyncOutcome::Current(None) => (None, "nothing is active yet\n".to_owned()),
             SyncOutcome::Current(Some(id)) => (Some(id), format!("already current: {}{of}\n", id.short())),
             SyncOutcome::Activated(id) => (Some(id), format!("activated {}{of}\n", id.short())),
@@ -155,6 +155,6 @@ impl Told {
             "reason": not_active,
             "warnings": warnings,
         });
-        Told { json, text, warnings, not_active }
+        CommandResult { json, text, warnings, not_active }
     }
 }

@@ -1,0 +1,67 @@
+//! Checks the site's certificate and its key: whether they can be used, until when, and who else can read the key.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use crate::config::checked::Config;
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::units::show_time;
+use docwharf_serve::key_pair::{CertificateValidity, KeyPair};
+
+use super::DoctorCheck;
+use super::network::EXPIRY_WARNING_PERIOD;
+
+const CHECK_NAME: &str = "certificate";
+
+pub(super) fn check(config: &Config) -> Vec<DoctorCheck> {
+    let Some(tls) = &config.tls else {
+        return vec![DoctorCheck::ok(CHECK_NAME, "not needed: nothing is served encrypted")];
+    };
+    let files = &tls.files;
+    let pair = match KeyPair::load(files) {
+        Ok(pair) => pair,
+        Err(error) => {
+            let advice = "until then docwharf does not start; one that runs goes on with the pair that it has";
+            return vec![DoctorCheck::error(CHECK_NAME, ErrorChain(&error).to_string(), advice)];
+        }
+    };
+    let now = SystemTime::now();
+    let path = files.certificate.display();
+    let (begin, end) = (show_time(pair.not_before), show_time(pair.not_after));
+    let mut checks = vec![match pair.validity(now) {
+        CertificateValidity::Expired => DoctorCheck::error(
+            CHECK_NAME,
+            format!("{path} has ended on {end}"),
+            "put a renewed one in its place; it is taken over at once",
+        ),
+        CertificateValidity::NotYet => DoctorCheck::error(
+            CHECK_NAME,
+            format!("{path} does not count before {begin}"),
+            "check this machine's clock, or wait",
+        ),
+        CertificateValidity::Valid
+            if pair.not_after.duration_since(now).is_ok_and(|left| left < EXPIRY_WARNING_PERIOD) =>
+        {
+            DoctorCheck::warning(
+                CHECK_NAME,
+                format!("{path} ends soon: {end}"),
+                "have it renewed; it is taken over at once",
+            )
+        }
+        CertificateValidity::Valid => DoctorCheck::ok(CHECK_NAME, format!("{path} until {end}, and its key")),
+    }];
+    if is_open(&files.key) {
+        let found = format!("the key {} can be read by everybody on this machine", files.key.display());
+        checks.push(DoctorCheck::warning(
+            CHECK_NAME,
+            found,
+            "chmod 0640 it, and replace it if others may have read it",
+        ));
+    }
+    checks
+}
+
+fn is_open(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o007 != 0)
+}
