@@ -7,78 +7,27 @@ use std::process::Command;
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
+use support::host::Host;
 use support::http::Connection;
 use support::zip::{deflated, stored, zip};
 use support::{Daemon, Ended, docwharf, end, folder, http, until};
 
-/// A place with a configuration, a bundle file and a store.
-struct Host {
-    dir: tempfile::TempDir,
+/// A configuration that looks at a bundle file every 100 ms; `more` goes into `[staticExport]`, before other sections.
+fn export(more: &str) -> String {
+    format!("[sync]\ninterval = \"100ms\"\n[staticExport]\nbundleUrl = \"bundle.zip\"\n{more}")
 }
 
-impl Host {
-    fn new(more: &str) -> Host {
-        let host = Host { dir: folder() };
-        host.configure(more);
-        host
-    }
+/// Runs a command, which must fail with this code and one line.
+#[track_caller]
+fn fails(host: &Host, code: i32, arguments: &[&str]) -> Ended {
+    let ended = end(&mut host.command(arguments)).expect(code);
+    assert_eq!(ended.stderr.lines().count(), 1, "one line: {}", ended.stderr);
+    ended
+}
 
-    /// `more` goes into `[staticExport]`, before other sections.
-    fn configure(&self, more: &str) {
-        let text = format!(
-            "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n[sync]\ninterval = \"100ms\"\n\
-             [staticExport]\nbundleUrl = \"bundle.zip\"\n{more}\n"
-        );
-        std::fs::write(self.path("docwharf.toml"), text).unwrap();
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    /// Puts a bundle in place as a careful person does: beside it, then renamed.
-    fn put(&self, bytes: &[u8]) {
-        std::fs::write(self.path("bundle.new"), bytes).unwrap();
-        std::fs::rename(self.path("bundle.new"), self.path("bundle.zip")).unwrap();
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = docwharf();
-        command.args(arguments).arg("--config").arg(self.path("docwharf.toml")).env("USER", "tester");
-        command
-    }
-
-    #[track_caller]
-    fn ok(&self, arguments: &[&str]) -> Ended {
-        self.fails(0, arguments)
-    }
-
-    #[track_caller]
-    fn fails(&self, code: i32, arguments: &[&str]) -> Ended {
-        let ended = end(&mut self.command(arguments)).expect(code);
-        if code != 0 {
-            assert_eq!(ended.stderr.lines().count(), 1, "one line: {}", ended.stderr);
-        }
-        ended
-    }
-
-    #[track_caller]
-    fn run(&self) -> Daemon {
-        Daemon::start(&mut self.command(&["run"]))
-    }
-
-    fn status(&self) -> serde_json::Value {
-        self.ok(&["status", "--json"]).json()
-    }
-
-    fn active(&self) -> String {
-        self.status()["active"].as_str().unwrap_or("none").to_owned()
-    }
-
-    fn versions(&self) -> Vec<String> {
-        let list = self.ok(&["versions", "--json"]).json();
-        list["versions"].as_array().unwrap().iter().map(|v| v["id"].as_str().unwrap().to_owned()).collect()
-    }
+fn versions(host: &Host) -> Vec<String> {
+    let list = host.ok(&["versions", "--json"]).json();
+    list["versions"].as_array().unwrap().iter().map(|v| v["id"].as_str().unwrap().to_owned()).collect()
 }
 
 fn site(text: &str) -> Vec<u8> {
@@ -95,8 +44,8 @@ fn page(daemon: &Daemon) -> String {
 
 #[test]
 fn the_main_job_reads_the_section_proves_seals_activates_and_serves() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     let daemon = host.run();
     until("the first version", || page(&daemon) == "<title>one</title>");
     assert_eq!(http::get(&daemon.address, "/guide").status, 200);
@@ -104,21 +53,21 @@ fn the_main_job_reads_the_section_proves_seals_activates_and_serves() {
 
 #[test]
 fn before_the_first_version_there_is_a_503_with_retry_after() {
-    let host = Host::new("");
-    host.put(b"not an archive");
+    let host = Host::configured(&export(""));
+    host.put_bundle(b"not an archive");
     let daemon = host.run();
     let response = http::get(&daemon.address, "/any/page");
     assert_eq!(response.status, 503);
     assert!(response.header("retry-after").is_some());
     assert_eq!(response.header("cache-control"), Some("no-store"));
-    host.put(&site("at last"));
+    host.put_bundle(&site("at last"));
     until("the first good version", || page(&daemon).contains("at last"));
 }
 
 #[test]
 fn a_changed_file_becomes_active_without_a_failed_request() {
-    let host = Host::new("");
-    host.put(&site("v0"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("v0"));
     let daemon = host.run();
     until("the first version", || page(&daemon).contains("v0"));
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -139,7 +88,7 @@ fn a_changed_file_becomes_active_without_a_failed_request() {
             })
             .collect();
         for n in 1..=8 {
-            host.put(&site(&format!("v{n}")));
+            host.put_bundle(&site(&format!("v{n}")));
             until("the next version", || page(&daemon).contains(&format!("v{n}<")));
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -151,11 +100,11 @@ fn a_changed_file_becomes_active_without_a_failed_request() {
 
 #[test]
 fn a_bad_file_is_refused_and_the_old_version_stays() {
-    let host = Host::new("");
-    host.put(&site("good"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("good"));
     let daemon = host.run();
     until("the first version", || page(&daemon).contains("good"));
-    host.put(&zip(&[deflated("../index.html", "evil")]));
+    host.put_bundle(&zip(&[deflated("../index.html", "evil")]));
     until("the refusal", || host.status()["lastAttempt"]["result"] == "failed");
     let said = host.status()["lastAttempt"]["error"].as_str().unwrap().to_owned();
     assert!(said.contains("\"../index.html\" leaves the bundle"), "{said}");
@@ -163,19 +112,19 @@ fn a_bad_file_is_refused_and_the_old_version_stays() {
     let refused = host.ok(&["history", "--json"]).json();
     let count = refused["events"].as_array().unwrap().iter().filter(|e| e["what"] == "refused").count();
     assert_eq!(count, 1, "an unchanged bad file is not proved again at every look");
-    host.put(&site("better"));
+    host.put_bundle(&site("better"));
     until("the next good version", || page(&daemon).contains("better"));
 }
 
 #[test]
 fn sighup_looks_at_once() {
-    let host = Host::new("");
+    let host = Host::configured(&export(""));
     let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap().replace("100ms", "1h");
     std::fs::write(host.path("docwharf.toml"), text).unwrap();
-    host.put(&site("one"));
+    host.put_bundle(&site("one"));
     let daemon = host.run();
     until("the first version", || page(&daemon).contains("one"));
-    host.put(&site("two"));
+    host.put_bundle(&site("two"));
     until("the second version after a signal", || {
         daemon.signal("HUP");
         page(&daemon).contains("two")
@@ -184,8 +133,8 @@ fn sighup_looks_at_once() {
 
 #[test]
 fn a_restart_serves_the_stored_version_though_the_bundle_is_gone() {
-    let host = Host::new("");
-    host.put(&site("kept"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("kept"));
     host.ok(&["sync"]);
     std::fs::remove_file(host.path("bundle.zip")).unwrap();
     let mut daemon = host.run();
@@ -199,39 +148,39 @@ fn a_restart_serves_the_stored_version_though_the_bundle_is_gone() {
 
 #[test]
 fn run_with_nothing_to_serve_and_no_bundle_is_a_mistake_of_configuration() {
-    let host = Host::new("");
-    let ended = host.fails(2, &["run"]);
+    let host = Host::configured(&export(""));
+    let ended = fails(&host, 2, &["run"]);
     assert!(ended.stderr.contains("bundleUrl"), "{}", ended.stderr);
     std::fs::write(host.path("docwharf.toml"), "[store]\npath = \"empty\"\n[server]\nlisten = \"127.0.0.1:0\"\n")
         .unwrap();
-    host.fails(2, &["run"]);
-    host.fails(2, &["sync"]);
+    fails(&host, 2, &["run"]);
+    fails(&host, 2, &["sync"]);
 }
 
 #[test]
 fn sync_says_what_it_did_and_does_nothing_twice() {
-    let host = Host::new("");
-    host.fails(2, &["sync"]);
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    fails(&host, 2, &["sync"]);
+    host.put_bundle(&site("one"));
     assert_eq!(host.ok(&["sync", "--json"]).json()["result"], "activated");
     assert_eq!(host.ok(&["sync", "--json"]).json()["result"], "already current");
     // The same content in another archive.
-    host.put(&zip(&[
+    host.put_bundle(&zip(&[
         stored("logo.png", "not really a picture"),
         deflated("guide.html", &format!("<p>one{}</p>", " tide".repeat(300))),
         deflated("index.html", "<title>one</title>"),
     ]));
     assert_eq!(host.ok(&["sync", "--json"]).json()["result"], "already current");
-    assert_eq!(host.versions().len(), 1);
-    host.put(b"<html>an error page</html>");
-    let ended = host.fails(5, &["sync"]);
+    assert_eq!(versions(&host).len(), 1);
+    host.put_bundle(b"<html>an error page</html>");
+    let ended = fails(&host, 5, &["sync"]);
     assert!(ended.stderr.contains("is an HTML page"), "{}", ended.stderr);
 }
 
 #[test]
 fn a_file_url_is_a_path() {
-    let host = Host::new("");
-    host.put(&site("by url"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("by url"));
     let url = format!("file://{}", host.path("bundle.zip").display());
     let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap().replace("bundle.zip", &url);
     std::fs::write(host.path("docwharf.toml"), text).unwrap();
@@ -248,25 +197,25 @@ fn a_file_url_is_a_path() {
 fn only_the_demanded_archive_is_accepted() {
     let good = site("one");
     let digest = docwharf::model::digest::Digest::of(&good).hex();
-    let host = Host::new(&format!("sha256 = \"{digest}\""));
-    host.put(&site("another"));
-    let ended = host.fails(5, &["sync"]);
+    let host = Host::configured(&export(&format!("sha256 = \"{digest}\"")));
+    host.put_bundle(&site("another"));
+    let ended = fails(&host, 5, &["sync"]);
     assert!(ended.stderr.contains(&digest), "{}", ended.stderr);
-    host.put(&good);
+    host.put_bundle(&good);
     host.ok(&["sync"]);
-    let before = host.active();
-    host.put(&site("third"));
-    host.fails(5, &["sync"]);
-    assert_eq!(host.active(), before);
+    let before = host.id("active");
+    host.put_bundle(&site("third"));
+    fails(&host, 5, &["sync"]);
+    assert_eq!(host.id("active"), before);
 }
 
 #[test]
 fn disabled_serves_what_there_is_and_looks_at_nothing() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     host.ok(&["sync"]);
-    host.configure("enabled = false");
-    host.put(&site("two"));
+    host.configure(&export("enabled = false"));
+    host.put_bundle(&site("two"));
     assert_eq!(host.ok(&["sync", "--json"]).json()["result"], "disabled");
     let daemon = host.run();
     daemon.signal("HUP");
@@ -282,70 +231,70 @@ fn disabled_serves_what_there_is_and_looks_at_nothing() {
 
 #[test]
 fn a_pin_serves_its_label_and_no_other() {
-    let host = Host::new("version = \"1.0\"");
-    host.put(&site("one"));
+    let host = Host::configured(&export("version = \"1.0\""));
+    host.put_bundle(&site("one"));
     host.ok(&["sync"]);
-    let one = host.active();
+    let one = host.id("active");
     // Satisfied: the file is not looked at any more, not even when it is gone.
     std::fs::remove_file(host.path("bundle.zip")).unwrap();
     assert_eq!(host.ok(&["sync", "--json"]).json()["result"], "already current");
     // Another label is brought.
-    host.put(&site("two"));
-    host.configure("version = \"2.0\"");
+    host.put_bundle(&site("two"));
+    host.configure(&export("version = \"2.0\""));
     assert_eq!(host.ok(&["sync", "--json"]).json()["result"], "activated");
-    let two = host.active();
+    let two = host.id("active");
     assert_ne!(one, two);
     // Moving back brings the old one from the store, without a look at the source.
     std::fs::remove_file(host.path("bundle.zip")).unwrap();
-    host.configure("version = \"1.0\"");
+    host.configure(&export("version = \"1.0\""));
     host.ok(&["sync"]);
-    assert_eq!(host.active(), one);
+    assert_eq!(host.id("active"), one);
     // --refresh fetches again and moves the label.
-    host.put(&site("one, corrected"));
+    host.put_bundle(&site("one, corrected"));
     host.ok(&["sync"]);
-    assert_eq!(host.active(), one);
+    assert_eq!(host.id("active"), one);
     host.ok(&["sync", "--refresh"]);
-    assert_ne!(host.active(), one);
+    assert_ne!(host.id("active"), one);
 }
 
 #[test]
 fn an_import_beside_a_pin_is_sealed_but_not_activated() {
-    let host = Host::new("version = \"1.0\"");
-    host.put(&site("one"));
+    let host = Host::configured(&export("version = \"1.0\""));
+    host.put_bundle(&site("one"));
     host.ok(&["sync"]);
-    let one = host.active();
+    let one = host.id("active");
     std::fs::write(host.path("other.zip"), site("two")).unwrap();
-    let ended = host.fails(7, &["import", host.path("other.zip").to_str().unwrap()]);
+    let ended = fails(&host, 7, &["import", host.path("other.zip").to_str().unwrap()]);
     assert!(ended.stderr.contains("pinned"), "{}", ended.stderr);
-    assert_eq!(host.active(), one);
-    assert_eq!(host.versions().len(), 2);
+    assert_eq!(host.id("active"), one);
+    assert_eq!(versions(&host).len(), 2);
 }
 
 #[test]
 fn a_rollback_holds_against_interval_signal_and_restart_until_released() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     host.ok(&["sync"]);
-    host.put(&site("two"));
+    host.put_bundle(&site("two"));
     host.ok(&["sync"]);
-    let two = host.active();
+    let two = host.id("active");
     host.ok(&["rollback"]);
-    let one = host.active();
+    let one = host.id("active");
     assert_ne!(one, two);
-    host.put(&site("three"));
+    host.put_bundle(&site("three"));
     // Sealed, not active, and the exit code says so.
-    let ended = host.fails(7, &["sync"]);
+    let ended = fails(&host, 7, &["sync"]);
     assert!(ended.stderr.contains("held by tester"), "{}", ended.stderr);
     // And again, though there is nothing new to seal.
-    host.fails(7, &["sync"]);
+    fails(&host, 7, &["sync"]);
     let three = host.status()["newest"].clone();
     let daemon = host.run();
     daemon.signal("HUP");
-    host.put(&site("four"));
+    host.put_bundle(&site("four"));
     until("the fourth version", || host.status()["newest"] != three);
     assert!(page(&daemon).contains("one"));
     drop(daemon);
-    assert_eq!(host.active(), one);
+    assert_eq!(host.id("active"), one);
     assert_eq!(host.status()["hold"]["who"], "tester");
     // Back to the newest at once.
     host.ok(&["release"]);
@@ -355,19 +304,19 @@ fn a_rollback_holds_against_interval_signal_and_restart_until_released() {
 
 #[test]
 fn activate_takes_a_label_or_a_prefix_of_eight_digits() {
-    let host = Host::new("");
+    let host = Host::configured(&export(""));
     std::fs::write(host.path("a.zip"), site("a")).unwrap();
     std::fs::write(host.path("b.zip"), site("b")).unwrap();
     host.ok(&["import", host.path("a.zip").to_str().unwrap(), "--label", "stable"]);
-    let a = host.active();
+    let a = host.id("active");
     host.ok(&["import", host.path("b.zip").to_str().unwrap()]);
-    let b = host.active();
+    let b = host.id("active");
     host.ok(&["activate", "stable"]);
-    assert_eq!(host.active(), a);
+    assert_eq!(host.id("active"), a);
     host.ok(&["activate", &b[..8]]);
-    assert_eq!(host.active(), b);
-    host.fails(2, &["activate", &b[..7]]);
-    host.fails(2, &["activate", "no-such-label"]);
+    assert_eq!(host.id("active"), b);
+    fails(&host, 2, &["activate", &b[..7]]);
+    fails(&host, 2, &["activate", "no-such-label"]);
     host.ok(&["hold", "--reason", "release party"]);
     assert_eq!(host.status()["hold"]["why"], "release party");
     let what: Vec<String> = host.ok(&["history", "--json"]).json()["events"]
@@ -381,24 +330,24 @@ fn activate_takes_a_label_or_a_prefix_of_eight_digits() {
 
 #[test]
 fn rollback_without_a_previous_version_says_so() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     host.ok(&["sync"]);
-    let ended = host.fails(1, &["rollback"]);
+    let ended = fails(&host, 1, &["rollback"]);
     assert!(ended.stderr.contains("no previous version"), "{}", ended.stderr);
 }
 
 #[test]
 fn old_versions_are_pruned_but_never_the_labelled_previous_or_active() {
-    let host = Host::new("");
+    let host = Host::configured(&export(""));
     std::fs::write(host.path("labelled.zip"), site("labelled")).unwrap();
     host.ok(&["import", host.path("labelled.zip").to_str().unwrap(), "--label", "L"]);
-    let labelled = host.active();
+    let labelled = host.id("active");
     for n in 0..7 {
-        host.put(&site(&format!("n{n}")));
+        host.put_bundle(&site(&format!("n{n}")));
         host.ok(&["sync"]);
     }
-    let versions = host.versions();
+    let versions = versions(&host);
     // keep = 3 beside active, previous and labelled.
     assert_eq!(versions.len(), 6, "{versions:?}");
     assert!(versions.contains(&labelled));
@@ -408,8 +357,8 @@ fn old_versions_are_pruned_but_never_the_labelled_previous_or_active() {
 
 #[test]
 fn a_second_agent_on_the_store_ends_with_a_line_that_says_it_is_locked() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     let _daemon = host.run();
     let store = host.path("store");
     let error = docwharf::store::writer::Writer::open(&store, Duration::ZERO).unwrap_err();
@@ -420,19 +369,19 @@ fn a_second_agent_on_the_store_ends_with_a_line_that_says_it_is_locked() {
 
 #[test]
 fn a_port_in_use_is_an_error_not_a_loop() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     let daemon = host.run();
     let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap();
     let text = text.replace("127.0.0.1:0", &daemon.address).replace("\"store\"", "\"store2\"");
     std::fs::write(host.path("docwharf.toml"), text).unwrap();
-    let ended = host.fails(8, &["run"]);
+    let ended = fails(&host, 8, &["run"]);
     assert!(ended.stderr.contains(&daemon.address), "{}", ended.stderr);
 }
 
 #[test]
 fn every_configuration_mistake_is_one_line_and_nothing_is_touched() {
-    let host = Host::new("sha265 = \"x\"\nversion = 5");
+    let host = Host::configured(&export("sha265 = \"x\"\nversion = 5"));
     let ended = end(&mut host.command(&["sync"])).expect(2);
     let lines: Vec<&str> = ended.stderr.lines().collect();
     assert_eq!(lines.len(), 2, "{}", ended.stderr);
@@ -446,38 +395,38 @@ fn every_configuration_mistake_is_one_line_and_nothing_is_touched() {
     let missing = end(docwharf().args(["status", "--config", "/no/such/file.toml"])).expect(2);
     assert!(missing.stderr.contains("/no/such/file.toml"));
     // A signed link is a secret: it is not repeated in the complaint.
-    host.configure("");
+    host.configure(&export(""));
     let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap();
     let text = text.replace("bundle.zip", "s3://bucket.example/b.zip?X-Amz-Signature=deadbeef");
     std::fs::write(host.path("docwharf.toml"), text).unwrap();
-    let ended = host.fails(2, &["sync"]);
+    let ended = fails(&host, 2, &["sync"]);
     assert!(!ended.stderr.contains("deadbeef"), "{}", ended.stderr);
 }
 
 #[test]
 fn a_folder_can_be_imported_and_has_the_same_id_as_its_archive() {
-    let host = Host::new("");
+    let host = Host::configured(&export(""));
     let tree = host.path("tree");
     support::write_site(&tree, &[("index.html", "<p>hello"), ("a/b.css", "p{}")]);
     host.ok(&["import", tree.to_str().unwrap()]);
-    let id = host.active();
+    let id = host.id("active");
     std::fs::write(host.path("x.zip"), zip(&[stored("a/b.css", "p{}"), deflated("index.html", "<p>hello")])).unwrap();
     assert_eq!(host.ok(&["import", host.path("x.zip").to_str().unwrap(), "--json"]).json()["version"], id);
     // As the source of a sync a folder is refused with a hint.
     let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap().replace("bundle.zip", "tree");
     std::fs::write(host.path("docwharf.toml"), text).unwrap();
-    assert!(host.fails(2, &["sync"]).stderr.contains("docwharf import"));
+    assert!(fails(&host, 2, &["sync"]).stderr.contains("docwharf import"));
 }
 
 #[test]
 fn an_unchanged_page_keeps_its_etag_and_date_across_versions() {
-    let host = Host::new("");
+    let host = Host::configured(&export(""));
     let with = |other: &str| zip(&[deflated("index.html", "<p>same"), deflated("other.html", other)]);
-    host.put(&with("one"));
+    host.put_bundle(&with("one"));
     let daemon = host.run();
     until("the first version", || http::get(&daemon.address, "/other").text() == "one");
     let (page, other) = (http::get(&daemon.address, "/"), http::get(&daemon.address, "/other"));
-    host.put(&with("two"));
+    host.put_bundle(&with("two"));
     until("the second version", || http::get(&daemon.address, "/other").text() == "two");
     let (page2, other2) = (http::get(&daemon.address, "/"), http::get(&daemon.address, "/other"));
     assert_eq!(page.header("etag"), page2.header("etag"));
@@ -487,9 +436,9 @@ fn an_unchanged_page_keeps_its_etag_and_date_across_versions() {
 
 #[test]
 fn an_answer_to_head_is_that_of_the_version_that_is_served_however_often_it_was_given() {
-    let host = Host::new("");
+    let host = Host::configured(&export(""));
     let with = |text: &str| zip(&[deflated("index.html", text)]);
-    host.put(&with("<p>one"));
+    host.put_bundle(&with("<p>one"));
     let daemon = host.run();
     let etag = |connection: &mut Connection, method: &str| {
         connection.send(format!("{method} / HTTP/1.1\r\nHost: x\r\n\r\n"));
@@ -500,7 +449,7 @@ fn an_answer_to_head_is_that_of_the_version_that_is_served_however_often_it_was_
     until("the first version", || http::get(&daemon.address, "/").text() == "<p>one");
     let mut connection = Connection::open(&daemon.address);
     for text in ["<p>one", "<p>another"] {
-        host.put(&with(text));
+        host.put_bundle(&with(text));
         until("the version", || http::get(&daemon.address, "/").text() == text);
         let of_get = etag(&mut connection, "GET");
         assert_eq!((of_get.0, of_get.2.as_deref()), (200, Some(text.len().to_string().as_str())));
@@ -512,9 +461,9 @@ fn an_answer_to_head_is_that_of_the_version_that_is_served_however_often_it_was_
 
 #[test]
 fn an_interrupted_sync_is_non_zero_and_leaves_the_store_usable() {
-    let host = Host::new("");
+    let host = Host::configured(&export(""));
     let big = "a long page that takes a moment to prove; ".repeat(400_000);
-    host.put(&zip(&[deflated("index.html", &big), deflated("b.html", &big), deflated("c.html", &big)]));
+    host.put_bundle(&zip(&[deflated("index.html", &big), deflated("b.html", &big), deflated("c.html", &big)]));
     let mut child = host.command(&["sync"]).spawn().unwrap();
     let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     let ended = child.wait().unwrap();
@@ -539,10 +488,10 @@ fn unlock(path: &Path) {
 
 #[test]
 fn a_damaged_index_is_made_again_from_the_image() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     host.ok(&["sync"]);
-    let index = stored_file(&host, &host.active(), "index");
+    let index = stored_file(&host, &host.id("active"), "index");
     let good = std::fs::read(&index).unwrap();
     let last = good.len() - 1;
     // Header, record, table, paths, digest, checksum; cut short, cut off, gone.
@@ -565,12 +514,12 @@ fn a_damaged_index_is_made_again_from_the_image() {
 
 #[test]
 fn a_lost_or_damaged_active_version_gives_way_to_the_one_before() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     host.ok(&["sync"]);
-    host.put(&site("two"));
+    host.put_bundle(&site("two"));
     host.ok(&["sync"]);
-    let two = host.active();
+    let two = host.id("active");
     let image = stored_file(&host, &two, "site.zip");
     let good = std::fs::read(&image).unwrap();
     // Damaged in its data, and marked as suspect by a server that noticed.
@@ -579,7 +528,7 @@ fn a_lost_or_damaged_active_version_gives_way_to_the_one_before() {
     unlock(&image);
     std::fs::write(&image, &bytes).unwrap();
     std::fs::write(host.path("store/suspect"), format!("{two}\n")).unwrap();
-    host.configure("enabled = false");
+    host.configure(&export("enabled = false"));
     assert!(page(&host.run()).contains("one"));
     // Importing its bundle mends it.
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
@@ -592,11 +541,11 @@ fn a_lost_or_damaged_active_version_gives_way_to_the_one_before() {
 
 #[test]
 fn a_damaged_record_does_not_take_the_site_down() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     host.ok(&["sync"]);
     std::fs::write(host.path("store/state.json"), "{\"active\": ").unwrap();
-    let ended = host.fails(8, &["status"]);
+    let ended = fails(&host, 8, &["status"]);
     assert!(ended.stderr.contains("state.json"), "{}", ended.stderr);
     assert!(page(&host.run()).contains("one"));
     assert_eq!(host.status()["schemaVersion"], 1);
@@ -604,8 +553,8 @@ fn a_damaged_record_does_not_take_the_site_down() {
 
 #[test]
 fn a_record_that_was_changed_by_hand_is_kept_beside_the_one_that_replaces_it() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     host.ok(&["sync"]);
     let (path, kept) = (host.path("store/state.json"), host.path("store/state.json.damaged"));
     for who in ["me", "somebody else"] {
@@ -624,37 +573,37 @@ fn a_record_that_was_changed_by_hand_is_kept_beside_the_one_that_replaces_it() {
 
 #[test]
 fn labels_and_hold_outlive_the_record() {
-    let host = Host::new("");
+    let host = Host::configured(&export(""));
     for name in ["one", "two"] {
         std::fs::write(host.path(name), site(name)).unwrap();
         host.ok(&["import", host.path(name).to_str().unwrap(), "--label", name]);
     }
     host.ok(&["rollback"]);
-    let one = host.active();
+    let one = host.id("active");
     std::fs::write(host.path("store/state.json"), "{").unwrap();
-    host.put(&site("three"));
+    host.put_bundle(&site("three"));
     // A warning about the record, and the line about the hold.
     end(&mut host.command(&["sync"])).expect(7);
-    assert_eq!(host.active(), one);
+    assert_eq!(host.id("active"), one);
     assert_eq!(host.status()["hold"]["who"], "tester");
     host.ok(&["activate", "two"]);
-    assert_ne!(host.active(), one);
+    assert_ne!(host.id("active"), one);
 }
 
 #[test]
 fn a_held_version_that_was_mended_is_served_again() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     host.ok(&["sync"]);
-    host.put(&site("two"));
+    host.put_bundle(&site("two"));
     host.ok(&["sync"]);
-    let two = host.active();
+    let two = host.id("active");
     host.ok(&["activate", &two]);
     let image = stored_file(&host, &two, "site.zip");
     unlock(&image);
     std::fs::write(&image, "lost").unwrap();
     assert!(page(&host.run()).contains("one"));
-    assert_eq!(host.active(), two, "the operator's decision stays");
+    assert_eq!(host.id("active"), two, "the operator's decision stays");
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
     assert!(page(&host.run()).contains("two"));
 }
@@ -677,11 +626,11 @@ fn a_watched_folder_is_sealed_again_when_it_changes() {
 
 #[test]
 fn a_label_does_not_move_without_a_word() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap(), "--label", "1.4"]);
-    let one = host.active();
-    host.put(&site("two"));
+    let one = host.id("active");
+    host.put_bundle(&site("two"));
     let moved = host.ok(&["import", host.path("bundle.zip").to_str().unwrap(), "--label", "1.4"]);
     assert!(moved.stderr.contains(&one[..12]) && moved.stderr.contains("1.4"), "{}", moved.stderr);
     let history = host.ok(&["history"]).stdout;
@@ -690,10 +639,10 @@ fn a_label_does_not_move_without_a_word() {
 
 #[test]
 fn what_docwharf_itself_calls_versions_is_no_label() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     for label in ["active", "previous", "newest"] {
-        let ended = host.fails(2, &["import", host.path("bundle.zip").to_str().unwrap(), "--label", label]);
+        let ended = fails(&host, 2, &["import", host.path("bundle.zip").to_str().unwrap(), "--label", label]);
         assert!(ended.stderr.contains("what docwharf itself calls versions"), "{}", ended.stderr);
     }
 }
@@ -701,9 +650,9 @@ fn what_docwharf_itself_calls_versions_is_no_label() {
 #[test]
 fn a_history_that_has_grown_too_long_is_cut_and_a_lost_record_is_still_made_again_from_it() {
     use std::io::Write;
-    let host = Host::new("");
+    let host = Host::configured(&export(""));
     for text in ["one", "two"] {
-        host.put(&site(text));
+        host.put_bundle(&site(text));
         host.ok(&["sync"]);
     }
     host.ok(&["rollback"]);
@@ -713,8 +662,8 @@ fn a_history_that_has_grown_too_long_is_cut_and_a_lost_record_is_still_made_agai
     let many = usize::try_from(docwharf::store::history::MOST).unwrap() / line.len();
     let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all(format!("{line}\n").repeat(many).as_bytes()).unwrap();
-    host.put(&site("three"));
-    host.fails(7, &["sync"]);
+    host.put_bundle(&site("three"));
+    fails(&host, 7, &["sync"]);
     assert!(std::fs::metadata(&path).unwrap().len() < docwharf::store::history::MOST, "it is cut");
     std::fs::write(host.path("store/state.json"), "{").unwrap();
     // With a line about the record besides.
@@ -726,11 +675,11 @@ fn a_history_that_has_grown_too_long_is_cut_and_a_lost_record_is_still_made_agai
 
 #[test]
 fn what_is_told_of_a_bundle_that_is_still_refused_is_why_it_was_refused() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     host.ok(&["sync"]);
     let daemon = host.run();
-    host.put(b"no archive at all");
+    host.put_bundle(b"no archive at all");
     let error = || host.status()["lastAttempt"]["error"].as_str().unwrap_or_default().to_owned();
     until("the refusal", || error().contains("the archive is a text file"));
     std::fs::rename(host.path("bundle.zip"), host.path("away.zip")).unwrap();
@@ -742,18 +691,18 @@ fn what_is_told_of_a_bundle_that_is_still_refused_is_why_it_was_refused() {
 
 #[test]
 fn readers_that_take_nothing_keep_no_old_version_in_the_store() {
-    let host = Host::new("");
-    host.put(&site("before"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("before"));
     let daemon = Daemon::start(host.command(&["run"]).env("DOCWHARF_SYNC__KEEP", "0"));
     let content = |n: usize| format!("{n} {}", support::text(1 << 20));
     let mut readers = Vec::new();
     for n in 0..9 {
         let title = format!("<title>{n}</title>");
-        host.put(&zip(&[deflated("index.html", &title), stored("picture.png", &content(n))]));
+        host.put_bundle(&zip(&[deflated("index.html", &title), stored("picture.png", &content(n))]));
         until("the next version", || page(&daemon) == title);
         readers.push(stalled(&daemon, "/picture.png"));
     }
-    until("the old ones to go", || host.versions().len() <= 2);
+    until("the old ones to go", || versions(&host).len() <= 2);
     // The answers go on.
     let mut rest = Vec::new();
     readers.remove(0).read_to_end(&mut rest).unwrap();
@@ -774,10 +723,10 @@ fn stalled(daemon: &Daemon, address: &str) -> TcpStream {
 
 #[test]
 fn a_version_that_another_process_has_locked_is_served() {
-    let host = Host::new("");
-    host.put(&site("one"));
+    let host = Host::configured(&export(""));
+    host.put_bundle(&site("one"));
     host.ok(&["sync"]);
-    let image = host.path("store/versions").join(&host.versions()[0]).join("site.zip");
+    let image = host.path("store/versions").join(&versions(&host)[0]).join("site.zip");
     let other = std::fs::File::open(image).unwrap();
     rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
     assert_eq!(page(&host.run()), "<title>one</title>");

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use support::h2::{Answer, Client};
+use support::host::Host;
 use support::http::{Response, get, gunzip, request};
 use support::zip::{deflated, zip};
 use support::{Daemon, docwharf, end, folder, site, until, write_site};
@@ -434,7 +435,7 @@ fn a_bundle_comes_before_our_defaults_and_undoes_nothing_that_the_operator_has_s
         "/*\n  Referrer-Policy: unsafe-url\n  X-Frame-Options: DENY\n  Link: {OUTSIDE}\n  Link: {INSIDE}\n  \
          Cache-Control: public, max-age=600\n  CDN-Cache-Control: max-age=600\n  Access-Control-Allow-Origin: *\n"
     );
-    let host = Host::new(&[("index.html", "<p>home"), ("a.css", "a{}"), ("_headers", &text)]);
+    let host = host_of(&[("index.html", "<p>home"), ("a.css", "a{}"), ("_headers", &text)]);
     let both = format!("{OUTSIDE}, {INSIDE}");
     let bundles = [
         ("referrer-policy", Some("unsafe-url")),
@@ -470,7 +471,7 @@ fn a_bundle_comes_before_our_defaults_and_undoes_nothing_that_the_operator_has_s
             ],
         ),
     ] {
-        host.configure(config);
+        host.configure(&export(config));
         end(&mut host.command(&["sync"])).expect(0);
         let daemon = Daemon::start(&mut host.command(&["run"]));
         let home = get(&daemon.address, "/");
@@ -889,51 +890,37 @@ fn what_is_wrong_in_the_configuration_is_a_mistake_with_its_place() {
     assert_eq!(json["lists"]["server.headers"][0]["values"]["values.X-A"], "1");
 }
 
-/// A place with a configuration, a bundle and a store.
-struct Host(tempfile::TempDir);
+/// A configuration with a bundle file; `more` goes on with `[server]`.
+fn export(more: &str) -> String {
+    format!("{more}\n[staticExport]\nbundleUrl = \"bundle.zip\"")
+}
 
-impl Host {
-    fn new(members: &[(&str, &str)]) -> Host {
-        let host = Host(folder());
-        host.put(members);
-        host
-    }
+/// A host with a bundle of these members.
+fn host_of(members: &[(&str, &str)]) -> Host {
+    let host = Host::configured(&export(""));
+    put(&host, members);
+    host
+}
 
-    /// A bundle at the source.
-    fn put(&self, members: &[(&str, &str)]) {
-        let members: Vec<_> = members.iter().map(|(name, content)| deflated(name, content)).collect();
-        std::fs::write(self.0.path().join("new.zip"), zip(&members)).unwrap();
-        std::fs::rename(self.0.path().join("new.zip"), self.0.path().join("bundle.zip")).unwrap();
-    }
-
-    fn configure(&self, more: &str) {
-        let text = format!(
-            "[staticExport]\nbundleUrl = \"bundle.zip\"\n[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n{more}"
-        );
-        std::fs::write(self.0.path().join("new.toml"), text).unwrap();
-        std::fs::rename(self.0.path().join("new.toml"), self.0.path().join("docwharf.toml")).unwrap();
-    }
-
-    fn command(&self, arguments: &[&str]) -> std::process::Command {
-        let mut command = docwharf();
-        command.args(arguments).arg("--config").arg(self.0.path().join("docwharf.toml"));
-        command
-    }
+/// Puts a bundle of these members in place.
+fn put(host: &Host, members: &[(&str, &str)]) {
+    let members: Vec<_> = members.iter().map(|(name, content)| deflated(name, content)).collect();
+    host.put_bundle(&zip(&members));
 }
 
 #[test]
 fn new_rules_of_the_operator_count_without_a_restart_and_wrong_ones_change_nothing() {
     let host =
-        Host::new(&[("index.html", "<p>home"), ("_redirects", "/old /bundle 302\n"), ("guides/start.html", "<p>")]);
+        host_of(&[("index.html", "<p>home"), ("_redirects", "/old /bundle 302\n"), ("guides/start.html", "<p>")]);
     let rule = |to: &str| format!("[[server.redirects]]\nsource = \"/old\"\ndestination = \"{to}\"\n");
-    host.configure("");
+    host.configure(&export(""));
     end(&mut host.command(&["sync"])).expect(0);
     let daemon = Daemon::start(&mut host.command(&["run"]));
     assert_eq!(moved(&daemon, "/old"), (302, "/bundle".to_owned()));
-    host.configure(&rule("/one"));
+    host.configure(&export(&rule("/one")));
     until("the first rule", || moved(&daemon, "/old") == (307, "/one".to_owned()));
     // A mistake leaves what was in force there.
-    host.configure(&rule("//evil.example"));
+    host.configure(&export(&rule("//evil.example")));
     daemon.signal("HUP");
     until("the mistake is told", || {
         end(&mut host.command(&["status", "--json"])).stdout.contains("two slashes")
@@ -941,23 +928,23 @@ fn new_rules_of_the_operator_count_without_a_restart_and_wrong_ones_change_nothi
     });
     assert_eq!(moved(&daemon, "/old"), (307, "/one".to_owned()));
     // A file of redirects is watched as well, and comes behind the configuration's own.
-    std::fs::write(host.0.path().join("moved"), "/old /file\n/new /file 302\n").unwrap();
-    host.configure(&format!("redirectsFile = \"moved\"\n{}", rule("/two")));
+    std::fs::write(host.path("moved"), "/old /file\n/new /file 302\n").unwrap();
+    host.configure(&export(&format!("redirectsFile = \"moved\"\n{}", rule("/two"))));
     until("the second rule", || moved(&daemon, "/old") == (307, "/two".to_owned()));
     assert_eq!(moved(&daemon, "/new"), (302, "/file".to_owned()));
-    std::fs::write(host.0.path().join("moved.new"), "/new /guides/start 308\n").unwrap();
-    std::fs::rename(host.0.path().join("moved.new"), host.0.path().join("moved")).unwrap();
+    std::fs::write(host.path("moved.new"), "/new /guides/start 308\n").unwrap();
+    std::fs::rename(host.path("moved.new"), host.path("moved")).unwrap();
     until("the file's new rule", || moved(&daemon, "/new") == (308, "/guides/start".to_owned()));
-    host.configure("[[server.headers]]\nsource = \"/*\"\nvalues = { X-New = \"1\" }\n");
+    host.configure(&export("[[server.headers]]\nsource = \"/*\"\nvalues = { X-New = \"1\" }\n"));
     until("the new field", || get(&daemon.address, "/").header("x-new") == Some("1"));
     assert_eq!(moved(&daemon, "/old"), (302, "/bundle".to_owned()));
 }
 
 #[test]
 fn a_date_from_before_new_rules_is_no_proof_of_what_they_have_put_in_its_place() {
-    let host = Host::new(&[("index.html", "<p>home"), ("one.html", "<p>one"), ("two.html", "<p>two")]);
+    let host = host_of(&[("index.html", "<p>home"), ("one.html", "<p>one"), ("two.html", "<p>two")]);
     let rule = |to: &str| format!("[[server.redirects]]\nsource = \"/now\"\ndestination = \"{to}\"\nstatus = 200\n");
-    host.configure(&rule("/one.html"));
+    host.configure(&export(&rule("/one.html")));
     end(&mut host.command(&["sync"])).expect(0);
     let daemon = Daemon::start(&mut host.command(&["run"]));
     // Both files are of one version, and have one date.
@@ -970,7 +957,7 @@ fn a_date_from_before_new_rules_is_no_proof_of_what_they_have_put_in_its_place()
     let date = get(&daemon.address, "/now").header("last-modified").expect("a date").to_owned();
     let since = |address: &str| request(&daemon.address, "GET", address, &[&format!("If-Modified-Since: {date}")]);
     assert_eq!((since("/now").status, since("/one").status), (304, 304));
-    host.configure(&rule("/two.html"));
+    host.configure(&export(&rule("/two.html")));
     until("the new rule", || get(&daemon.address, "/now").text() == "<p>two");
     assert_eq!(rest(), (200, "<p>two".to_owned()), "no file is put together of two");
     assert_eq!((since("/now").status, since("/now").text()), (200, "<p>two".to_owned()));
@@ -981,8 +968,8 @@ fn a_date_from_before_a_version_is_no_proof_of_what_its_rules_have_put_in_its_pl
     let rule = |to: &str| format!("/now {to} 200\n");
     let (one, two) = (rule("/one"), rule("/two"));
     let pages = [("index.html", "<p>home"), ("one.html", "<p>one"), ("two.html", "<p>two")];
-    let host = Host::new(&[&pages[..], &[("_redirects", &one)]].concat());
-    host.configure("");
+    let host = host_of(&[&pages[..], &[("_redirects", &one)]].concat());
+    host.configure(&export(""));
     end(&mut host.command(&["sync"])).expect(0);
     let daemon = Daemon::start(&mut host.command(&["run"]));
     let date = get(&daemon.address, "/now").header("last-modified").expect("a date").to_owned();
@@ -992,7 +979,7 @@ fn a_date_from_before_a_version_is_no_proof_of_what_its_rules_have_put_in_its_pl
     };
     assert_eq!(since("/now").0, 304);
     let sync = |members: &[(&str, &str)]| {
-        host.put(members);
+        put(&host, members);
         end(&mut host.command(&["sync"])).expect(0);
     };
     // A version with the same rules takes nothing from the dates of what it has left as it was.
@@ -1006,15 +993,15 @@ fn a_date_from_before_a_version_is_no_proof_of_what_its_rules_have_put_in_its_pl
 
 #[test]
 fn a_file_that_is_named_for_the_first_time_is_watched_before_its_rules_count() {
-    let host = Host::new(&[("index.html", "<p>home")]);
-    host.configure("");
+    let host = host_of(&[("index.html", "<p>home")]);
+    host.configure(&export(""));
     end(&mut host.command(&["sync"])).expect(0);
     let daemon = Daemon::start(&mut host.command(&["run"]));
     for n in 0..10 {
-        let (file, next) = (host.0.path().join(format!("moved{n}")), host.0.path().join("moved.new"));
+        let (file, next) = (host.path(&format!("moved{n}")), host.path("moved.new"));
         std::fs::write(&file, format!("/old /file{n}\n")).unwrap();
         std::fs::write(&next, format!("/old /next{n}\n")).unwrap();
-        host.configure(&format!("redirectsFile = \"moved{n}\"\n"));
+        host.configure(&export(&format!("redirectsFile = \"moved{n}\"\n")));
         // Without a pause: the file changes as soon as its first rule counts.
         let deadline = Instant::now() + Duration::from_secs(30);
         while get(&daemon.address, "/old").header("location") != Some(format!("/file{n}").as_str()) {
@@ -1046,8 +1033,8 @@ fn the_gate_follows_redirects_as_a_reader_would() {
         ("/en/x", 7),
         ("/_redirects", 7),
     ] {
-        let host = Host::new(&pages);
-        host.configure(&format!("{own}[gate]\nrequire = [\"{require}\"]\nmaxBrokenLinks = 0\n"));
+        let host = host_of(&pages);
+        host.configure(&export(&format!("{own}[gate]\nrequire = [\"{require}\"]\nmaxBrokenLinks = 0\n")));
         let ended = end(&mut host.command(&["sync"])).expect(code);
         assert_eq!(ended.stderr.contains("require: 404 at"), code == 7, "{require}: {}", ended.stderr);
     }

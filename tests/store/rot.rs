@@ -3,80 +3,48 @@
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use support::h2::{self, Answer, Client};
+use support::host::Host;
 use support::zip::{Member, deflated, stored, zip};
-use support::{Daemon, docwharf, end, folder, http, until};
+use support::{Daemon, end, http, until};
 
-struct Host {
-    dir: tempfile::TempDir,
+/// A configuration whose source is not looked at by itself; `more` goes into `[staticExport]`.
+fn export(more: &str) -> String {
+    format!("[staticExport]\nbundleUrl = \"bundle.zip\"\n{more}")
 }
 
-impl Host {
-    /// With the versions `one` and `two` in its store, the second active; the source is not looked at.
-    fn new() -> Host {
-        let host = Host { dir: folder() };
-        host.configure("enabled = false");
-        for name in ["one", "two"] {
-            std::fs::write(host.path(name), bundle(name)).unwrap();
-            host.import(name);
-        }
-        host
+/// A host with the versions `one` and `two` in its store, the second active; the source is not looked at.
+fn with_two_versions() -> Host {
+    let host = Host::configured(&export("enabled = false"));
+    for name in ["one", "two"] {
+        std::fs::write(host.path(name), bundle(name)).unwrap();
+        import(&host, name);
     }
+    host
+}
 
-    fn configure(&self, export: &str) {
-        let text = format!(
-            "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n[staticExport]\nbundleUrl = \"bundle.zip\"\n{export}\n"
-        );
-        std::fs::write(self.path("c.toml"), text).unwrap();
-    }
+fn import(host: &Host, name: &str) {
+    end(&mut host.command(&["import", host.path(name).to_str().unwrap()])).expect(0);
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
+/// The daemon dies as in a power cut, once it has noted that it runs.
+fn cut_off(host: &Host, daemon: Daemon) {
+    let book = || std::fs::read_to_string(host.path("store/scrub.json")).unwrap_or_default();
+    until("the daemon notes that it runs", || book().contains("running\": \""));
+    drop(daemon);
+}
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = docwharf();
-        command.args(arguments).arg("--config").arg(self.path("c.toml"));
-        command
-    }
+/// How often history tells of this.
+fn told(host: &Host, what: &str) -> usize {
+    let history = std::fs::read_to_string(host.path("store/history.jsonl")).unwrap();
+    history.lines().filter(|line| line.contains(&format!("\"what\":\"{what}\""))).count()
+}
 
-    fn import(&self, name: &str) {
-        end(&mut self.command(&["import", self.path(name).to_str().unwrap()])).expect(0);
-    }
-
-    fn run(&self) -> Daemon {
-        let log = std::fs::OpenOptions::new().append(true).create(true).open(self.path("log")).unwrap();
-        Daemon::start(self.command(&["run"]).stderr(Stdio::from(log)))
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.path("log")).unwrap_or_default()
-    }
-
-    fn status(&self) -> Value {
-        end(&mut self.command(&["status", "--json"])).expect(0).json()
-    }
-
-    /// The daemon dies as in a power cut, once it has noted that it runs.
-    fn cut_off(&self, daemon: Daemon) {
-        let book = || std::fs::read_to_string(self.path("store/scrub.json")).unwrap_or_default();
-        until("the daemon notes that it runs", || book().contains("running\": \""));
-        drop(daemon);
-    }
-
-    /// How often history tells of this.
-    fn told(&self, what: &str) -> usize {
-        let history = std::fs::read_to_string(self.path("store/history.jsonl")).unwrap();
-        history.lines().filter(|line| line.contains(&format!("\"what\":\"{what}\""))).count()
-    }
-
-    fn file(&self, id: &str, name: &str) -> PathBuf {
-        self.path("store/versions").join(id).join(name)
-    }
+fn file(host: &Host, id: &str, name: &str) -> PathBuf {
+    host.path("store/versions").join(id).join(name)
 }
 
 fn bundle(name: &str) -> Vec<u8> {
@@ -121,11 +89,11 @@ fn is_served(daemon: &Daemon, name: &str) -> bool {
 
 #[test]
 fn after_a_power_cut_everything_is_read_again_and_the_version_before_takes_over() {
-    let host = Host::new();
+    let host = with_two_versions();
     let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));
-    host.cut_off(host.run());
-    flip(&host.file(&two, "site.zip"), IN_A_PAGE);
-    let mut daemon = host.run();
+    cut_off(&host, host.run_logged());
+    flip(&file(&host, &two, "site.zip"), IN_A_PAGE);
+    let mut daemon = host.run_logged();
     until("the version before takes over", || is_served(&daemon, "one"));
     let status = host.status();
     assert_eq!((&status["active"], &status["damaged"]), (&json!(two), &json!(two)), "{status}");
@@ -139,28 +107,28 @@ fn after_a_power_cut_everything_is_read_again_and_the_version_before_takes_over(
     // A restart does not trust it either.
     daemon.signal("TERM");
     assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
-    let daemon = host.run();
+    let daemon = host.run_logged();
     assert!(is_served(&daemon, "one"), "{}", host.log());
     // Its bundle mends it.
-    host.import("two");
+    import(&host, "two");
     until("the mended version is served", || is_served(&daemon, "two"));
     assert_eq!(host.status()["damaged"], Value::Null);
     end(&mut host.command(&["store", "verify"])).expect(0);
-    assert!(host.told("damaged") == 1 && host.told("fell back") == 2, "found once, and fallen back at the restart");
+    assert!(told(&host, "damaged") == 1 && told(&host, "fell back") == 2, "found once, and fallen back at the restart");
 }
 
 #[test]
 fn what_the_source_still_has_is_brought_again_without_anybody() {
-    let host = Host::new();
+    let host = with_two_versions();
     std::fs::copy(host.path("two"), host.path("bundle.zip")).unwrap();
-    host.configure("");
+    host.configure(&export(""));
     end(&mut host.command(&["sync"])).expect(0);
     let two = id(&host.status()["active"]);
-    let image = host.file(&two, "site.zip");
+    let image = file(&host, &two, "site.zip");
     let good = std::fs::read(&image).unwrap();
     flip(&image, IN_A_PAGE);
     age(&host, &two, 8);
-    let daemon = host.run();
+    let daemon = host.run_logged();
     until("it is found and mended", || host.log().contains("is damaged") && host.status()["damaged"] == Value::Null);
     until("it is served again", || host.status()["daemon"]["served"] == json!(two));
     assert!(is_served(&daemon, "two"));
@@ -169,22 +137,22 @@ fn what_the_source_still_has_is_brought_again_without_anybody() {
 
 #[test]
 fn the_assets_of_a_replaced_version_that_has_rotted_are_not_answered_for_any_more() {
-    let host = Host::new();
+    let host = with_two_versions();
     let page = deflated("index.html", "version three");
     std::fs::write(host.path("three"), zip(&[page, deflated("assets/a.0ab12cd3.js", "run();")])).unwrap();
-    host.import("three");
+    import(&host, "three");
     std::fs::write(host.path("four"), bundle("four")).unwrap();
-    host.import("four");
+    import(&host, "four");
     let three = id(&host.status()["previous"]);
     let asset = |daemon: &Daemon| http::get(&daemon.address, "/assets/a.0ab12cd3.js").status;
-    let mut daemon = host.run();
+    let mut daemon = host.run_logged();
     until("the version before is opened, too", || asset(&daemon) == 200);
     daemon.signal("TERM");
     daemon.wait(Duration::from_secs(10));
     // Another file of it has rotted: nobody knows what else has.
-    flip(&host.file(&three, "site.zip"), IN_A_PAGE);
+    flip(&file(&host, &three, "site.zip"), IN_A_PAGE);
     age(&host, &three, 8);
-    let daemon = host.run();
+    let daemon = host.run_logged();
     until("it is found", || host.status()["damaged"] == json!(three));
     until("its asset is gone", || asset(&daemon) == 404);
     assert!(is_served(&daemon, "four"));
@@ -192,15 +160,15 @@ fn the_assets_of_a_replaced_version_that_has_rotted_are_not_answered_for_any_mor
 
 #[test]
 fn a_version_has_its_turn_after_a_week_and_not_before() {
-    let host = Host::new();
+    let host = with_two_versions();
     let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));
     let day = |status: &Value| status["activeProved"].as_str().map(|time| time[..10].to_owned());
     age(&host, &two, 6);
     let six_days_ago = day(&host.status());
     // The other one is due and damaged, so its turn is seen to end; by then the active one would have had its own.
-    flip(&host.file(&one, "site.zip"), IN_A_PAGE);
+    flip(&file(&host, &one, "site.zip"), IN_A_PAGE);
     age(&host, &one, 8);
-    let mut daemon = host.run();
+    let mut daemon = host.run_logged();
     until("the older one is found", || host.status()["damaged"] == json!(one));
     assert_eq!(day(&host.status()), six_days_ago, "not due yet");
     assert!(is_served(&daemon, "two"), "nobody is sent anywhere for a version that is not served");
@@ -209,21 +177,21 @@ fn a_version_has_its_turn_after_a_week_and_not_before() {
     daemon.signal("TERM");
     daemon.wait(Duration::from_secs(10));
     age(&host, &two, 7);
-    let _daemon = host.run();
+    let _daemon = host.run_logged();
     until("its turn has come", || day(&host.status()) > six_days_ago);
 }
 
 #[test]
 fn a_damaged_index_costs_nothing_but_a_warning() {
-    let host = Host::new();
+    let host = with_two_versions();
     let two = id(&host.status()["active"]);
-    let index = host.file(&two, "index");
+    let index = file(&host, &two, "index");
     let good = std::fs::read(&index).unwrap();
-    host.cut_off(host.run());
+    cut_off(&host, host.run_logged());
     // Not looked at by a start: of a version that is not served.
     let one = id(&host.status()["previous"]);
-    flip(&host.file(&one, "index"), 80);
-    let daemon = host.run();
+    flip(&file(&host, &one, "index"), 80);
+    let daemon = host.run_logged();
     until("it is made again", || host.log().contains("it is made again"));
     until("it is whole", || {
         end(&mut host.command(&["store", "verify", "--json"])).json()["versions"]
@@ -281,8 +249,8 @@ fn of_format_one(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn an_index_of_the_format_before_is_taken_over_with_its_dates() {
-    let host = Host::new();
-    let index = host.file(&id(&host.status()["active"]), "index");
+    let host = with_two_versions();
+    let index = file(&host, &id(&host.status()["active"]), "index");
     let mut wanted = std::fs::read(&index).unwrap();
     // Nothing but the index knows this date: proving the image would give that of the sealing.
     wanted[RECORDS + DATE..RECORDS + DATE + 8].copy_from_slice(&1_000_000_000u64.to_le_bytes());
@@ -293,7 +261,7 @@ fn an_index_of_the_format_before_is_taken_over_with_its_dates() {
     let verified = end(&mut host.command(&["store", "verify", "--json"])).expect(0).json();
     assert!(verified["versions"].as_array().unwrap().iter().all(|version| version["verdict"] == "ok"), "{verified}");
     assert_eq!(std::fs::read(&index).unwrap(), old);
-    let daemon = host.run();
+    let daemon = host.run_logged();
     let page = http::get(&daemon.address, "/");
     assert_eq!(
         (page.text().as_str(), page.header("last-modified")),
@@ -315,11 +283,11 @@ fn exchanged(good: &[u8]) -> Vec<u8> {
 
 #[test]
 fn an_index_that_is_wrong_behind_its_checksum_is_found_out_once_it_is_served_and_made_again() {
-    let host = Host::new();
-    let index = host.file(&id(&host.status()["active"]), "index");
+    let host = with_two_versions();
+    let index = file(&host, &id(&host.status()["active"]), "index");
     let good = std::fs::read(&index).unwrap();
     put_index(&index, &exchanged(&good));
-    let daemon = host.run();
+    let daemon = host.run_logged();
     until("the right page is served", || is_served(&daemon, "two"));
     assert!(host.log().contains("it is made again"), "{}", host.log());
     assert_eq!(std::fs::read(&index).unwrap(), good);
@@ -328,12 +296,12 @@ fn an_index_that_is_wrong_behind_its_checksum_is_found_out_once_it_is_served_and
 
 #[test]
 fn an_index_that_is_wrong_behind_its_checksum_beside_a_damaged_image_gives_way_to_the_version_before() {
-    let host = Host::new();
+    let host = with_two_versions();
     let two = id(&host.status()["active"]);
-    let index = host.file(&two, "index");
+    let index = file(&host, &two, "index");
     put_index(&index, &exchanged(&std::fs::read(&index).unwrap()));
-    flip(&host.file(&two, "site.zip"), IN_A_PAGE);
-    let daemon = host.run();
+    flip(&file(&host, &two, "site.zip"), IN_A_PAGE);
+    let daemon = host.run_logged();
     until("the version before takes over", || is_served(&daemon, "one"));
     assert_eq!(host.status()["damagedVersions"], json!([two]));
     assert!(host.log().contains("is served until it is mended"), "{}", host.log());
@@ -341,21 +309,21 @@ fn an_index_that_is_wrong_behind_its_checksum_beside_a_damaged_image_gives_way_t
 
 #[test]
 fn what_is_served_is_opened_anew_when_its_index_was_found_wrong_by_reading_the_image() {
-    let host = Host::new();
+    let host = with_two_versions();
     let two = id(&host.status()["active"]);
-    let index = host.file(&two, "index");
+    let index = file(&host, &two, "index");
     let good = std::fs::read(&index).unwrap();
     let tag = |daemon: &Daemon| {
         let page = http::request(&daemon.address, "GET", "/long.html", &["Accept-Encoding: gzip"]);
         page.header("etag").unwrap().to_owned()
     };
-    let right = tag(&host.run());
+    let right = tag(&host.run_logged());
     // The digests of the content do not tell of this, and so does not the version id.
     let mut wrong = good.clone();
     wrong[RECORDS + RECORD + CODED_CRC] ^= 1;
     put_index(&index, &summed(digested(wrong)));
     age(&host, &two, 8);
-    let daemon = host.run();
+    let daemon = host.run_logged();
     until("it is opened anew", || tag(&daemon) == right);
     assert!(host.log().contains("it is made again"), "{}", host.log());
     assert_eq!(std::fs::read(&index).unwrap(), good);
@@ -363,45 +331,44 @@ fn what_is_served_is_opened_anew_when_its_index_was_found_wrong_by_reading_the_i
 
 #[test]
 fn with_nothing_else_to_serve_the_site_stays_up_and_everybody_is_told() {
-    let host = Host { dir: folder() };
-    host.configure("enabled = false");
+    let host = Host::configured(&export("enabled = false"));
     std::fs::write(host.path("one"), bundle("one")).unwrap();
-    host.import("one");
+    import(&host, "one");
     let one = id(&host.status()["active"]);
-    let long = std::fs::metadata(host.file(&one, "site.zip")).unwrap().len();
-    flip(&host.file(&one, "site.zip"), long / 2);
+    let long = std::fs::metadata(file(&host, &one, "site.zip")).unwrap().len();
+    flip(&file(&host, &one, "site.zip"), long / 2);
     age(&host, &one, 8);
-    let daemon = host.run();
+    let daemon = host.run_logged();
     until("it is found", || host.status()["damaged"] == json!(one));
     until("it is told", || host.log().contains("there is no other to serve"));
     assert!(is_served(&daemon, "one"));
     let checked = end(&mut host.command(&["doctor", "--offline"]));
     assert!(checked.stdout.contains("was damaged in the store"), "{}", checked.stdout);
     // Once it is mended, what is served is the mended one.
-    host.import("one");
+    import(&host, "one");
     let whole = "a line of one\n".repeat(20_000);
     until("the mended version is served", || http::get(&daemon.address, "/long").text() == whole);
     assert_eq!(host.status()["damaged"], Value::Null);
-    assert_eq!((host.told("damaged"), host.told("mended")), (1, 1), "each is told once, however long it lasts");
+    assert_eq!((told(&host, "damaged"), told(&host, "mended")), (1, 1), "each is told once, however long it lasts");
 }
 
 #[test]
 fn a_page_that_does_not_match_its_checksum_has_its_version_read_at_once() {
-    let host = Host::new();
+    let host = with_two_versions();
     let two = id(&host.status()["active"]);
-    let daemon = host.run();
+    let daemon = host.run_logged();
     until("the daemon notes that it runs", || host.path("store/scrub.json").exists());
     // A disk that fails takes no more writes either.
     std::fs::remove_file(host.path("store/suspect")).unwrap();
     std::fs::create_dir(host.path("store/suspect")).unwrap();
-    flip(&host.file(&two, "site.zip"), IN_A_PAGE);
+    flip(&file(&host, &two, "site.zip"), IN_A_PAGE);
     let _ = http::get(&daemon.address, "/");
     until("the version before takes over", || is_served(&daemon, "one"));
     assert!(host.log().contains("cannot"), "{}", host.log());
     // Nor does a look at the source take it up again.
-    host.import("one");
+    import(&host, "one");
     assert!(is_served(&daemon, "one"), "{}", host.log());
-    assert_eq!(host.told("damaged"), 1);
+    assert_eq!(told(&host, "damaged"), 1);
 }
 
 #[test]
@@ -409,7 +376,7 @@ fn a_page_is_compared_with_its_checksum_however_its_end_falls_into_what_a_decode
     // 64 KiB are decoded at first and 32 KiB at a time then. The noise is not compressed, so that a changed bit is a
     // changed byte and nothing else, and its last bytes may be there before its last block is seen.
     for len in [96 << 10, (96 << 10) + 1, 128 << 10, (128 << 10) - 1] {
-        let host = Host::new();
+        let host = with_two_versions();
         let mut state = 1u32;
         let mut noise = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -418,49 +385,49 @@ fn a_page_is_compared_with_its_checksum_however_its_end_falls_into_what_a_decode
         let content: Vec<u8> = (0..len).map(|_| noise()).collect();
         let page = Member { name: "page.html".into(), content: content.clone(), deflate: true };
         std::fs::write(host.path("three"), zip(&[deflated("index.html", "version three"), page])).unwrap();
-        host.import("three");
-        let image = host.file(&id(&host.status()["active"]), "site.zip");
-        let daemon = host.run();
+        import(&host, "three");
+        let image = file(&host, &id(&host.status()["active"]), "site.zip");
+        let daemon = host.run_logged();
         assert!(http::get(&daemon.address, "/page").body == content, "{len}");
         let sealed = std::fs::read(&image).unwrap();
         let piece = &content[len / 2..len / 2 + 64];
         flip(&image, sealed.windows(64).position(|window| window == piece).expect("the noise as it is") as u64);
         // Once more, whatever was kept in memory.
         drop(daemon);
-        let daemon = host.run();
+        let daemon = host.run_logged();
         let _ = http::get(&daemon.address, "/page");
         until("the version before takes over", || is_served(&daemon, "two"));
-        assert_eq!(host.told("damaged"), 1, "{len}");
+        assert_eq!(told(&host, "damaged"), 1, "{len}");
     }
 }
 
 #[test]
 fn what_the_file_system_says_of_an_image_is_no_proof() {
-    let host = Host::new();
+    let host = with_two_versions();
     let two = id(&host.status()["active"]);
     let before = host.status()["activeProved"].clone();
-    let image = std::fs::File::open(host.file(&two, "site.zip")).unwrap();
+    let image = std::fs::File::open(file(&host, &two, "site.zip")).unwrap();
     image.set_modified(SystemTime::now() + Duration::from_hours(1000)).unwrap();
     assert_eq!(host.status()["activeProved"], before);
 }
 
 #[test]
 fn a_disk_is_not_read_all_the_time() {
-    let host = Host::new();
-    let text = std::fs::read_to_string(host.path("c.toml")).unwrap();
-    std::fs::write(host.path("c.toml"), text.replace("[server]", "scrub = \"20s\"\n[server]")).unwrap();
+    let host = with_two_versions();
+    let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap();
+    std::fs::write(host.path("docwharf.toml"), text.replace("[server]", "scrub = \"20s\"\n[server]")).unwrap();
     let ended = end(&mut host.command(&["config", "check"])).expect(2);
     assert!(ended.stderr.contains("store.scrub") && ended.stderr.contains("at least 10m"), "{}", ended.stderr);
 }
 
 #[test]
 fn never_means_never() {
-    let host = Host::new();
-    let text = std::fs::read_to_string(host.path("c.toml")).unwrap();
-    std::fs::write(host.path("c.toml"), text.replace("[server]", "scrub = \"0s\"\n[server]")).unwrap();
+    let host = with_two_versions();
+    let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap();
+    std::fs::write(host.path("docwharf.toml"), text.replace("[server]", "scrub = \"0s\"\n[server]")).unwrap();
     let two = id(&host.status()["active"]);
     age(&host, &two, 30);
-    let mut daemon = host.run();
+    let mut daemon = host.run_logged();
     daemon.signal("TERM");
     assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
     assert!(!host.path("store/scrub.json").exists());
@@ -469,10 +436,10 @@ fn never_means_never() {
 /// POSIX: access beyond the end of a mapped file raises SIGBUS.
 #[test]
 fn a_file_truncated_under_a_running_server_ends_it_with_8_and_the_next_start_serves_the_version_before() {
-    let host = Host::new();
+    let host = with_two_versions();
     let two = id(&host.status()["active"]);
-    let image = host.file(&two, "site.zip");
-    let mut daemon = host.run();
+    let image = file(&host, &two, "site.zip");
+    let mut daemon = host.run_logged();
     assert!(is_served(&daemon, "two"));
     std::fs::set_permissions(&image, std::fs::Permissions::from_mode(0o644)).unwrap();
     std::fs::File::options().write(true).open(&image).unwrap().set_len(0).unwrap();
@@ -482,14 +449,14 @@ fn a_file_truncated_under_a_running_server_ends_it_with_8_and_the_next_start_ser
     assert_eq!(daemon.wait(Duration::from_secs(10)), Some(8), "{}", host.log());
     assert!(host.log().contains("the disk lost part of its file"), "{}", host.log());
     assert_eq!(host.status()["damaged"], json!(two));
-    let daemon = host.run();
+    let daemon = host.run_logged();
     assert!(is_served(&daemon, "one"), "{}", host.log());
     until("the agent tells what it serves", || host.status()["daemon"]["served"] == host.status()["previous"]);
 }
 
 #[test]
 fn no_bit_of_the_record_can_change_what_it_says() {
-    let host = Host::new();
+    let host = with_two_versions();
     end(&mut host.command(&["import", host.path("one").to_str().unwrap(), "--label", "stable"])).expect(0);
     let path = host.path("store/state.json");
     let good = std::fs::read(&path).unwrap();
@@ -511,7 +478,7 @@ fn no_bit_of_the_record_can_change_what_it_says() {
     let at = good.windows(6).position(|six| six == b"stable").unwrap();
     bytes[at] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
-    let daemon = host.run();
+    let daemon = host.run_logged();
     assert!(is_served(&daemon, "one"));
     assert!(host.log().contains("checksum"), "{}", host.log());
     assert_eq!(host.status()["activeLabels"], json!(["stable"]));
@@ -520,18 +487,18 @@ fn no_bit_of_the_record_can_change_what_it_says() {
 #[test]
 fn a_file_that_the_disk_has_cut_off_is_noticed_when_it_is_sent_over_http_1_and_2() {
     for is_two in [false, true] {
-        let host = Host::new();
+        let host = with_two_versions();
         let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));
         let picture: String =
             (0..4_000_000u32).map(|n| char::from(b'a' + (n.wrapping_mul(n) >> 9) as u8 % 26)).collect();
         std::fs::write(host.path("three"), zip(&[deflated("index.html", "version three"), stored("x.png", &picture)]))
             .unwrap();
-        host.import("three");
+        import(&host, "three");
         let three = id(&host.status()["active"]);
-        let daemon = host.run();
+        let daemon = host.run_logged();
         assert!(is_served(&daemon, "three"));
         // Its last megabytes are lost. The kernel says EFAULT to whoever writes them to a socket; no signal comes.
-        let image = host.file(&three, "site.zip");
+        let image = file(&host, &three, "site.zip");
         std::fs::set_permissions(&image, std::fs::Permissions::from_mode(0o644)).unwrap();
         std::fs::File::options().write(true).open(&image).unwrap().set_len(1_000_000).unwrap();
         if is_two {
@@ -547,6 +514,6 @@ fn a_file_that_the_disk_has_cut_off_is_noticed_when_it_is_sent_over_http_1_and_2
         until("another is served", || is_served(&daemon, "two"));
         let log = host.log();
         assert_eq!(log.matches("cannot send a file of version").count(), 1, "{log}");
-        assert!(one != two && host.told("damaged") == 1);
+        assert!(one != two && told(&host, "damaged") == 1);
     }
 }
