@@ -97,7 +97,7 @@ fn every_test_and_file_that_a_document_names_is_there() {
                 is_code = !is_code;
             }
             for (before, word) in quoted(line).filter(|_| !is_code) {
-                let is_file = word.starts_with("tests/") || word.starts_with("src/");
+                let is_file = ["tests/", "src/", "crates/"].iter().any(|folder| word.starts_with(folder));
                 if is_test_name(word) {
                     let files = files_of(&tests, word);
                     if files.is_empty() {

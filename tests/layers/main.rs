@@ -1,14 +1,12 @@
-//! The house stands: a file imports only from its own room and from floors below. Its documents are true.
-
-#![allow(missing_docs)]
+//! The layers of the program: a file imports only from its own module and from layers below. The documents are true.
 
 mod documents;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Room or top-level file → floor, as ARCHITECTURE.md has it.
-const FLOORS: &[(&str, u32)] = &[
+/// Module or top-level file → layer, as ARCHITECTURE.md has it.
+const LAYERS: &[(&str, u32)] = &[
     ("base", 0),
     ("model", 1),
     ("codec", 1),
@@ -45,9 +43,9 @@ fn sources(dir: &Path, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// The rooms that a source text names by `crate::room`, single or in braces.
-fn rooms_named(text: &str) -> Vec<String> {
-    let mut rooms = Vec::new();
+/// The modules that a source text names by `crate::module`, single or in braces.
+fn modules_named(text: &str) -> Vec<String> {
+    let mut modules = Vec::new();
     for (at, _) in text.match_indices("crate::") {
         let rest = &text[at + "crate::".len()..];
         let names: Vec<&str> = match rest.strip_prefix('{') {
@@ -56,33 +54,33 @@ fn rooms_named(text: &str) -> Vec<String> {
         };
         for name in names {
             let name: String = name.trim().chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-            rooms.push(name);
+            modules.push(name);
         }
     }
-    rooms
+    modules
 }
 
 #[test]
 fn every_file_imports_only_from_its_own_room_and_from_floors_below() {
-    let floors: BTreeMap<&str, u32> = FLOORS.iter().copied().collect();
+    let layers: BTreeMap<&str, u32> = LAYERS.iter().copied().collect();
     let mut files = Vec::new();
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
     assert!(files.len() > 40, "only {} files found", files.len());
     let mut wrong = Vec::new();
     for (name, text) in &files {
-        let room = name.split(['/', '.']).next().unwrap();
-        if room == "main" {
+        let module = name.split(['/', '.']).next().unwrap();
+        if module == "main" {
             continue;
         }
-        let Some(&floor) = floors.get(room) else {
-            wrong.push(format!("{name} lies in a room that has no floor"));
+        let Some(&layer) = layers.get(module) else {
+            wrong.push(format!("{name} lies in a module that has no layer"));
             continue;
         };
-        for other in rooms_named(text) {
-            match floors.get(other.as_str()) {
-                Some(&below) if below < floor || other == room => {}
+        for other in modules_named(text) {
+            match layers.get(other.as_str()) {
+                Some(&below) if below < layer || other == module => {}
                 Some(_) => wrong.push(format!("{name} imports from {other}")),
-                None => wrong.push(format!("{name} imports from {other}, which has no floor")),
+                None => wrong.push(format!("{name} imports from {other}, which has no layer")),
             }
         }
     }
@@ -116,7 +114,7 @@ fn unsafe_code_is_in_the_mapping_and_in_one_option_of_a_socket_only() {
     }
 }
 
-/// Modules that open, create, rename or remove files where other users may write. A room stands for all its files.
+/// Modules that open, create, rename or remove files where other users may write. A folder stands for all its files.
 const BY_DESCRIPTOR: &[&str] = &[
     "base/directory/mod.rs",
     "bundle/folder.rs",

@@ -1,4 +1,4 @@
-//! What a connection of HTTP/2 is promised beyond what every connection is (`tests/http_wire.rs`): nobody on it waits for
+//! What a connection of HTTP/2 is promised beyond what every connection is (`tests/serve/connections.rs`): nobody on it waits for
 //! another, what is on its way costs little, and what was begun comes whole.
 
 use std::net::TcpStream;

@@ -2,7 +2,7 @@
 //! after it, and with the call failing as on a disk that is full or broken. After each, the old site or the new one is
 //! there, whole, and what was said to be done is done.
 //!
-//! `cargo test --locked --test store matrix -- --nocapture` prints each step with what was served afterwards.
+//! `cargo test --locked --test store matrix:: -- --nocapture` prints each step with what was served afterwards.
 
 use std::fmt::Write as _;
 use std::sync::Mutex;

@@ -2,7 +2,7 @@
 //! own, which is shut down at that instant by the ioctl that ext4 has for such tests, and mounted again: what was not
 //! brought to disk is gone. Then the old site or the new one is there, whole, and what was said to be done is done.
 //!
-//! As root, with loop devices: `.ci/extra powercut`, or `cargo test --locked --test store powercut -- --ignored --nocapture`.
+//! As root, with loop devices: `.ci/extra powercut`, or `cargo test --locked --test store powercut:: -- --ignored --nocapture`.
 
 // For the ioctl, which no library has, and for a thread's own mounts.
 #![allow(unsafe_code)]
