@@ -6,8 +6,6 @@
 //! what is measured.
 
 mod common;
-#[path = "../tests/support/mod.rs"]
-mod support;
 
 #[path = "abuse/attack.rs"]
 mod attack;

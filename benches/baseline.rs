@@ -8,8 +8,6 @@
 mod host;
 #[path = "baseline/scenarios.rs"]
 mod scenarios;
-#[path = "../tests/support/mod.rs"]
-mod support;
 #[path = "baseline/upstream.rs"]
 mod upstream;
 

@@ -4,9 +4,6 @@
 
 #![allow(missing_docs)]
 
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::TcpStream;

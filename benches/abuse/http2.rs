@@ -7,7 +7,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::attack::{Attack, Listener, Pace, Running, Session};
 use crate::site::{SMALL, big_page};
-use crate::support::h2::{
+use support::h2::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
     block, frame,
 };

@@ -17,9 +17,9 @@ use crate::measure::Watch;
 use crate::options::Options;
 use crate::report;
 use crate::servers::is_running;
-use crate::support::hub::{Hub, JOBS, data, git};
-use crate::support::write_site;
 use crate::tenants::{self, BUILT, CRAWLED, FOLDER, domain};
+use support::hub::{Hub, JOBS, data, git};
+use support::write_site;
 
 /// An origin, its organizations' keys, and the port of the hostile crawled site.
 pub(crate) struct Origin {
@@ -60,10 +60,10 @@ impl Origin {
             "{}[[organization]]\nid = \"umbrella\"\n[[organization.project]]\nid = \"guides\"\n\
              domain = \"guides.umbrella.example\"\ngit = \"quick\"\nbuild = \"true\"\noutput = \".\"\n\
              [[organization]]\nid = \"evil\"\n{evil}",
-            crate::support::hub::FOLDER
+            support::hub::FOLDER
         ));
         write_site(&hub.path("site"), &[("index.html", "<p>home"), ("a.css", "a{}")]);
-        write_site(&hub.path("large"), &[("index.html", &crate::support::text(FOLDER_BYTES))]);
+        write_site(&hub.path("large"), &[("index.html", &support::text(FOLDER_BYTES))]);
         repository(&hub.path("quick"), 0);
         repository(&hub.path("slow"), 8);
         let (umbrella, hostile) = (hub.create("umbrella", "all", &[]), hub.create("evil", "all", &[]));
@@ -79,7 +79,7 @@ impl Origin {
     }
 
     pub(crate) fn pid(&self) -> Result<u32, String> {
-        self.hub.daemon.as_ref().map(crate::support::Daemon::pid).ok_or_else(|| "the origin does not run".to_owned())
+        self.hub.daemon.as_ref().map(support::Daemon::pid).ok_or_else(|| "the origin does not run".to_owned())
     }
 
     pub(crate) fn orders(&self, seconds: f64) -> Result<Orders, String> {

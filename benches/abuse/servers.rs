@@ -11,7 +11,7 @@ use crate::common::http;
 use crate::common::place::{Place, free_port, local, stay, version_of};
 use crate::common::process::{How, Server, many_files, spawn};
 use crate::site::{BIG_PAGES, PAGES, SMALL, Site, big_page, page};
-use crate::support::tls::Authority;
+use support::tls::Authority;
 
 /// Whether a process has not ended: one that has lost its memory has no program.
 pub(crate) fn is_running(pid: u32) -> bool {

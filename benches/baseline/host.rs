@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::support::tar::{Entry, file, gzip, tar};
-use super::support::{Daemon, Ended, docwharf, end, folder};
 use super::upstream::KEY;
+use support::tar::{Entry, file, gzip, tar};
+use support::{Daemon, Ended, docwharf, end, folder};
 
 pub(crate) const DOMAIN: &str = "docs.example.com";
 

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::host::{DOMAIN, Host, Kind, Ran, Seen, bundle, bundle_with, get, markers, pages};
-use super::support::tar::{file, link};
-use super::support::{Daemon, docwharf, folder, write_site};
 use super::upstream::{Fault, KEY, REVOKED, SIGNATURE, Upstream};
+use support::tar::{file, link};
+use support::{Daemon, docwharf, folder, write_site};
 
 /// What came of it.
 pub(crate) struct Verdict {

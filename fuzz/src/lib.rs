@@ -1,13 +1,13 @@
 //! What must hold for any input whatever: one function a target, which panics where it does not.
 //!
-//! The fuzz targets call these with what libFuzzer makes up, and `tests/fuzz_replay.rs` with the corpora in this folder.
+//! The fuzz targets call these with what libFuzzer makes up, and `tests/archives/fuzz_replay.rs` with the corpora in this folder.
 //! None of them is content with not crashing. They hold the program against an independent reader of the same format,
 //! against a naive model that can afford to be slow, or against what the input was made of.
 //!
 //! Targets called `…_built` read their input as a description of an archive, and write that down with its checksums:
 //! plain bytes seldom come past those.
 
-#![allow(missing_docs, unreachable_pub, dead_code)] // no library: one half serves fuzz targets, the other a test
+#![allow(missing_docs, unreachable_pub)] // a library for fuzz targets, a module for a test
 
 mod address;
 mod answers;
@@ -31,10 +31,8 @@ mod tar;
 mod zip;
 mod zstd_frame;
 
-#[path = "../../tests/support/tar.rs"]
-mod make_tar;
-#[path = "../../tests/support/zip.rs"]
-mod make_zip;
+use support::tar as make_tar;
+use support::zip as make_zip;
 
 /// Panics unless what must hold does.
 pub type Check = fn(&[u8]);

@@ -1,0 +1,214 @@
+//! `bundle audit`: what a site needs from elsewhere.
+
+use std::path::PathBuf;
+
+use support::host::Host;
+use support::zip::{deflated, zip};
+use support::{Ended, end, folder, run, write_site};
+
+fn audit(files: &[(&str, &str)], more: &[&str], code: i32) -> Ended {
+    let dir = folder();
+    let site: PathBuf = write_site(&dir.path().join("site"), files);
+    run(["bundle", "audit", site.to_str().unwrap()].iter().chain(more)).expect(code)
+}
+
+fn needs(files: &[(&str, &str)]) -> Vec<String> {
+    let json = audit(files, &["--json"], 1).json();
+    assert_eq!(json["result"], "outside");
+    let of = |need: &serde_json::Value| {
+        format!(
+            "{} {} {} {}",
+            need["kind"].as_str().unwrap(),
+            need["origin"].as_str().unwrap(),
+            need["files"],
+            need["example"]["path"].as_str().unwrap()
+        )
+    };
+    json["needs"].as_array().unwrap().iter().map(of).collect()
+}
+
+#[test]
+fn a_site_with_everything_inside_is_one_line_and_0() {
+    let ended = audit(
+        &[
+            (
+                "index.html",
+                "<link rel=stylesheet href=a.css><script src=a.js></script><a href='https://x.example'>x</a>",
+            ),
+            ("a.css", "p { background: url(data:image/png;base64,AAAA) } /* https://no.example */"),
+            ("a.js", "// https://no.example\nfetch('/search.json')"),
+        ],
+        &[],
+        0,
+    );
+    assert_eq!(ended.stdout, "ok: everything is inside (1 page, 3 files read)\n");
+    assert_eq!(ended.stderr, "");
+}
+
+#[test]
+fn everything_that_a_browser_would_ask_others_for_is_told_with_its_kind() {
+    let found = needs(&[
+        (
+            "index.html",
+            "<link rel=stylesheet href='https://css.example/a.css'><script src='//js.example/a.js'></script>\
+             <img srcset='https://img.example/a.png 2x'><iframe src='https://frame.example/'></iframe>\
+             <video src='https://media.example/a.mp4'></video><form action='https://form.example/'></form>\
+             <script>fetch('https://api.example/v1')</script><p style=\"background:url('https://bg.example/b')\">\
+             <object data='https://obj.example/'></object><meta http-equiv=refresh content='1;url=https://next.example/'>\
+             <link rel='icon' href='https://icon.example/i.ico'>",
+        ),
+        ("sub/page.html", "<script src='//js.example/b.js'></script>"),
+        ("a.css", "@import url(https://import.example/b.css); @font-face { src: url(https://font.example/f.woff2) }"),
+        ("sw.js", "importScripts('https://worker.example/w.js')"),
+        ("app.webmanifest", r#"{"icons": [{"src": "https://manifest.example/i.png"}]}"#),
+        ("d.svg", "<svg><image href='https://drawing.example/i.png'/></svg>"),
+    ]);
+    assert_eq!(
+        found,
+        [
+            "script //js.example 2 index.html",
+            "connect https://api.example 1 index.html",
+            "image https://bg.example 1 index.html",
+            "style https://css.example 1 index.html",
+            "image https://drawing.example 1 d.svg",
+            "font https://font.example 1 a.css",
+            "form https://form.example 1 index.html",
+            "frame https://frame.example 1 index.html",
+            "image https://icon.example 1 index.html",
+            "image https://img.example 1 index.html",
+            "style https://import.example 1 a.css",
+            "image https://manifest.example 1 app.webmanifest",
+            "media https://media.example 1 index.html",
+            "refresh https://next.example 1 index.html",
+            "object https://obj.example 1 index.html",
+            "script https://worker.example 1 sw.js",
+        ]
+    );
+}
+
+#[test]
+fn what_is_relative_to_another_origin_is_from_there() {
+    let found =
+        needs(&[("index.html", "<img src=a.png><base href='https://base.example/x/'><script src=b.js></script>")]);
+    assert_eq!(found, ["script https://base.example 1 index.html", "base https://base.example 1 index.html"]);
+}
+
+#[test]
+fn hints_do_no_harm_and_names_in_scripts_are_no_verdict() {
+    let files = [(
+        "index.html",
+        "<link rel='preconnect' href='https://hint.example'><script>var docs = 'https://named.example/x';\
+          navigator.serviceWorker.register('/sw.js')</script>",
+    )];
+    let ended = audit(&files, &[], 0);
+    assert!(ended.stdout.starts_with("ok: everything is inside"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("harmless when refused (preconnect, dns-prefetch, prefetch): https://hint.example"));
+    assert!(ended.stdout.contains("service worker") && !ended.stdout.contains("named.example"), "{}", ended.stdout);
+    let all = audit(&files, &["--all"], 0);
+    assert!(all.stdout.contains("https://named.example  1 file"), "{}", all.stdout);
+    let json = audit(&files, &["--json"], 0).json();
+    assert_eq!((&json["result"], &json["mentions"][0]["origin"]), (&"inside".into(), &"https://named.example".into()));
+}
+
+#[test]
+fn text_and_markdown_say_what_dies_and_where() {
+    let pages: Vec<(String, &str)> = (0..25)
+        .map(|n| {
+            (
+                if n == 0 { "index.html".to_owned() } else { format!("p{n:02}.html") },
+                "<script src='https://js.example/a|b.js'></script>",
+            )
+        })
+        .collect();
+    let pages: Vec<(&str, &str)> = pages.iter().map(|(name, text)| (name.as_str(), *text)).collect();
+    let text = audit(&pages, &[], 1);
+    assert!(text.stdout.starts_with("1 outside origin in 25 files (25 pages in all)\n"), "{}", text.stdout);
+    for line in [
+        "  script    25 files: does not run, nor what depends on it",
+        "            index.html has https://js.example/a|b.js",
+        "  p18.html: script https://js.example",
+        "  … and 5 more: --all shows them",
+        "cannot be told by reading them",
+    ] {
+        assert!(text.stdout.contains(line), "{line}: {}", text.stdout);
+    }
+    assert_eq!(text.stderr, "");
+    assert!(audit(&pages, &["--all"], 1).stdout.contains("p24.html: script"));
+    let markdown = audit(&pages, &["--markdown"], 1).stdout;
+    assert!(markdown.contains("| `https://js.example` | script | 25 |"), "{markdown}");
+}
+
+#[test]
+fn nothing_that_a_page_writes_reaches_a_terminal() {
+    let page = "<img src='https://x.example/\u{1b}[31m\u{202e}a'><script src='https://ev\u{200b}il.example/'></script>";
+    let text = audit(&[("a\u{1b}b.html", page), ("index.html", "<p>")], &[], 1).stdout;
+    assert!(!text.contains('\u{1b}') && text.contains("x.example"), "{text:?}");
+}
+
+#[test]
+fn archives_and_the_active_version_are_read_as_they_are() {
+    let host = Host::bare();
+    host.put("bundle.zip", zip(&[deflated("index.html", "<img src='https://img.example/a.png'>")]));
+    let path = host.path("bundle.zip");
+    let of = |more: &[&str]| {
+        let ended = end(host.command(&["bundle", "audit", "--json"]).args(more)).expect(1);
+        assert_eq!(ended.stderr, "");
+        ended.json()["needs"][0]["origin"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(of(&[path.to_str().unwrap()]), "https://img.example");
+    let none = host.ends(2, &["bundle", "audit"]);
+    assert!(none.stderr.contains("there is no active version"), "{}", none.stderr);
+    host.ok(&["import", path.to_str().unwrap()]);
+    assert_eq!(of(&[]), "https://img.example");
+    host.put("bad.zip", b"no archive".as_slice());
+    host.ends(5, &["bundle", "audit", host.path("bad.zip").to_str().unwrap()]);
+}
+
+#[test]
+fn the_base_of_a_page_in_an_attribute_is_its_own() {
+    let inner = "<base href=https://inner.example/><img src=a.png>\
+                 <iframe srcdoc='<img src=b.png>'></iframe>";
+    let found = needs(&[(
+        "index.html",
+        &format!(
+            "<iframe srcdoc=\"{inner}\"></iframe><script src=own.js></script><base href='https://outer.example/'>\
+             <iframe srcdoc='<video src=c.mp4></video>'></iframe><object data=d></object>"
+        ),
+    )]);
+    assert_eq!(
+        found,
+        [
+            "image https://inner.example 1 index.html",
+            "base https://inner.example 1 index.html",
+            "media https://outer.example 1 index.html",
+            "object https://outer.example 1 index.html",
+            "base https://outer.example 1 index.html",
+        ]
+    );
+}
+
+#[test]
+fn every_script_of_a_worker_and_every_ping_is_told() {
+    let found = needs(&[
+        (
+            "index.html",
+            "<a href=/x ping='/own https://ping1.example/a https://ping2.example/b'>x</a>\
+             <map><area href=/y ping='https://ping3.example/'></map>",
+        ),
+        (
+            "sw.js",
+            "self.importScripts ('https://one.example/a.js', \"//two.example/b.js\",\n  `https://three.example/c.js`)",
+        ),
+    ]);
+    assert_eq!(
+        found,
+        [
+            "script //two.example 1 sw.js",
+            "script https://one.example 1 sw.js",
+            "connect https://ping1.example 1 index.html",
+            "connect https://ping2.example 1 index.html",
+            "connect https://ping3.example 1 index.html",
+            "script https://three.example 1 sw.js",
+        ]
+    );
+}

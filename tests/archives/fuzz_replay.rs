@@ -1,0 +1,84 @@
+//! What fuzzing has found worth keeping, replayed: each file of `fuzz/corpus` through the target that it belongs to.
+
+#[path = "../../fuzz/src/lib.rs"]
+mod fuzz;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz")
+}
+
+fn names(dir: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    entries.map(|entry| entry.expect("an entry can be read").file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn whatever_fuzzing_has_kept_holds_and_no_target_is_without() {
+    fuzz::be_thorough();
+    let mut wrong = Vec::new();
+    for (target, check) in fuzz::TARGETS {
+        let corpus = root().join("corpus").join(target);
+        let kept = names(&corpus);
+        assert!(kept.len() >= 10, "{target} has a corpus of {} files", kept.len());
+        for name in kept {
+            let data = fs::read(corpus.join(&name)).expect("a file of the corpus can be read");
+            // The panic says what is wrong; this, with what.
+            if catch_unwind(|| check(&data)).is_err() {
+                wrong.push(format!("{target}/{name}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Runs a target with what chance makes up; `DOCWHARF_FUZZ_RUNS` and `DOCWHARF_SEED` for more of it, or other things.
+fn by_chance(target: &str, runs: u64) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (runs, first) = (number("DOCWHARF_FUZZ_RUNS").unwrap_or(runs), number("DOCWHARF_SEED").unwrap_or(1));
+    for seed in first..first + runs {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let len = next() % 1500;
+        let data: Vec<u8> = (0..len).map(|_| (next() >> 32) as u8).collect();
+        let holds = catch_unwind(|| fuzz::check(target, &data)).is_ok();
+        assert!(holds, "{target}: DOCWHARF_SEED={seed} DOCWHARF_FUZZ_RUNS=1");
+    }
+}
+
+/// Conversations are made of decisions, so that chance alone comes far.
+#[test]
+fn whatever_chance_makes_up_is_answered_well_over_http_2() {
+    by_chance("http2", 1500);
+}
+
+/// What these make of bytes is made of decisions, too.
+#[test]
+fn whatever_chance_makes_up_is_read_as_a_model_reads_it() {
+    for target in ["http1_head", "hpack", "zstd_frame", "index", "sitemap", "robots", "cursor"] {
+        by_chance(target, 200);
+    }
+}
+
+#[test]
+fn every_target_is_run_by_fuzzing_and_replayed_here() {
+    let here: BTreeSet<String> = fuzz::TARGETS.iter().map(|(target, _)| (*target).to_owned()).collect();
+    let run = names(&root().join("fuzz_targets"));
+    assert_eq!(run.iter().map(|name| name.trim_end_matches(".rs").to_owned()).collect::<BTreeSet<_>>(), here);
+    assert_eq!(names(&root().join("corpus")), here);
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest can be read");
+    for target in &here {
+        assert!(manifest.contains(&format!("[[bin]]\nname = \"{target}\"\n")), "{target} is not in fuzz/Cargo.toml");
+        let text = fs::read_to_string(root().join(format!("fuzz_targets/{target}.rs"))).expect("a target can be read");
+        assert!(text.contains(&format!("check(\"{target}\", data)")), "{target} runs another one");
+    }
+}

@@ -1,0 +1,397 @@
+//! What a file is, which part of an archive is the site, and what is said of it.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use crate::verdict::{
+    Files, PAGE, accepted, as_tar, as_zip, assert_one_line, bundle, every_kind, laid_down, listing, refused, tree,
+    unpacked,
+};
+use support::{docwharf, end, tar, zip};
+
+const HTML: &[u8] = b"<!doctype html><title>x</title>";
+
+#[test]
+fn a_file_that_is_no_archive_is_refused_with_what_it_is() {
+    let table: [(&[u8], &str); 18] = [
+        (b"", "empty"),
+        (b"<!DOCTYPE html><html><body>Not found</body></html>", "HTML"),
+        (b"\xef\xbb\xbf \r\n<HTML><head></head></HTML>", "HTML"),
+        (b"<?xml version=\"1.0\"?><feed></feed>", "XML"),
+        (b"<feed xmlns=\"http://www.w3.org/2005/Atom\"/>", "XML"),
+        (
+            b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>",
+            "AccessDenied",
+        ),
+        (b"<Error><Code>NoSuchKey</Code></Error>", "NoSuchKey"),
+        (b"{\"error\":\"not ready\"}", "JSON"),
+        (b"\n [1, 2]", "JSON"),
+        (b"upstream connect error or disconnect", "text"),
+        (b"ok", "text"),
+        (b"BZh91AY&SY", "bzip2"),
+        (b"\xfd7zXZ\0\0", "xz"),
+        (b"7z\xbc\xaf\x27\x1c\0\x04", "7-Zip"),
+        (b"Rar!\x1a\x07\x01\0", "RAR"),
+        (b"%PDF-1.7", "PDF"),
+        (b"PK\x07\x08PK\x03\x04", "split"),
+        (b"\x00\x01\x02\x03\x04\x05\x06\x07", "no known kind"),
+    ];
+    for (content, word) in table {
+        refused(&String::from_utf8_lossy(content), content, &[word]);
+    }
+}
+
+#[test]
+fn an_html_page_is_known_by_any_beginning_that_browsers_take() {
+    let table = [
+        "<!-- a padded error page -->\n<!DOCTYPE html><html></html>",
+        "<head><title>502 Bad Gateway</title></head>",
+        "<title>502 Bad Gateway</title><h1>502</h1>",
+    ];
+    for page in table {
+        refused(page, page.as_bytes(), &["HTML"]);
+    }
+}
+
+#[test]
+fn text_is_known_as_text_wherever_it_is_cut() {
+    // The first KiB may end within a character.
+    for text in ["日", "日本語", "xéééééééé"] {
+        refused(text, text.as_bytes(), &["a text file"]);
+    }
+    for start in 0..4 {
+        let text = format!("{}{}", "x".repeat(start), "日é".repeat(500));
+        refused("text that is cut within a character", text.as_bytes(), &["a text file"]);
+    }
+}
+
+#[test]
+fn an_answer_of_the_storage_service_is_quoted_by_its_code_whatever_it_holds() {
+    let quoted = |code: &str| format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code></Error>").into_bytes();
+    refused("control characters", &quoted("Access\x1b[31mDenied\n"), &["Access\\u{1b}"]);
+    for shift in 0..4 {
+        let code = format!("{}{}", "x".repeat(shift), "日".repeat(60));
+        refused("a long code that is not ASCII", &quoted(&code), &["storage"]);
+    }
+}
+
+#[test]
+fn compressed_data_that_hold_no_tar_are_named_by_what_they_hold() {
+    for pack in [tar::gzip as fn(&[u8]) -> Vec<u8>, tar::zstd] {
+        for (content, word) in [(HTML, "HTML"), (b"{}", "JSON"), (b"", "empty"), (b"\0\x01\x02", "no known kind")] {
+            refused(&String::from_utf8_lossy(content), &pack(content), &[word]);
+        }
+        refused("a zip inside", &pack(&as_zip(&[PAGE])), &["of a ZIP"]);
+        let (_dir, file) = laid_down(&pack(b"\0\x01\x02"));
+        let said = bundle("verify", &[&file], &[]).stderr;
+        assert!(!said.contains("of of"), "{said}");
+    }
+}
+
+#[test]
+fn the_kind_is_found_by_content_never_by_name() {
+    for (kind, archive) in every_kind(&[PAGE]) {
+        for name in ["bundle.zip", "bundle.tar", "bundle.tar.gz", "bundle.tar.zst", "index.html", "x"] {
+            let dir = support::folder();
+            let file = dir.path().join(name);
+            fs::write(&file, &archive).expect("files can be written");
+            let ended = bundle("inspect", &[&file], &["--json"]).expect(0);
+            assert_eq!(ended.json()["kind"], kind, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_bundle_without_a_page_is_refused() {
+    let table: [&Files<'_>; 6] = [
+        &[],
+        &[(b"style.css", b"x")],
+        &[(b"html", b"x"), (b".html", b"x")],
+        &[(b".git/index.html", HTML), (b"x.css", b"x")],
+        &[(b"__MACOSX/index.html", HTML), (b"x.css", b"x")],
+        &[(b"._index.html", HTML), (b"x.css", b"x")],
+    ];
+    for files in table {
+        for (kind, archive) in every_kind(files) {
+            refused(kind, &archive, &["no HTML page"]);
+        }
+    }
+    refused("an empty zip", &zip::zip(&[]), &["no HTML page"]);
+}
+
+#[test]
+fn pages_without_a_root_index_are_accepted_with_one_line_of_warning() {
+    for (kind, archive) in every_kind(&[(b"guide.html", HTML), (b"sub/OLD.HTM", HTML)]) {
+        let (dir, file) = laid_down(&archive);
+        let target = dir.path().join("target");
+        let unpack = bundle("unpack", &[&file, &target], &[]);
+        for ended in [bundle("verify", &[&file], &[]), bundle("inspect", &[&file], &[]), unpack] {
+            assert_eq!(ended.code, Some(0), "{kind}: {ended:?}");
+            assert_one_line(kind, &ended.stderr);
+            assert!(ended.stderr.contains("warning") && ended.stderr.contains("index.html"), "{}", ended.stderr);
+        }
+        assert_eq!(listing(&target), ["guide.html", "sub"]);
+        let json = bundle("inspect", &[&file], &["--json"]);
+        assert_eq!(json.json()["warnings"].as_array().map(Vec::len), Some(1), "{kind}");
+    }
+}
+
+#[test]
+fn several_warnings_are_one_line_with_a_count() {
+    let dir = support::folder();
+    let site = support::write_site(&dir.path().join("site"), &[("guide.html", "x")]);
+    for name in ["one", "two"] {
+        std::os::unix::fs::symlink("/etc/hostname", site.join(name)).expect("links can be made");
+    }
+    let ended = bundle("verify", &[&site], &[]).expect(0);
+    assert_one_line("three warnings", &ended.stderr);
+    assert!(ended.stderr.contains("2 more warnings"), "{}", ended.stderr);
+    fs::remove_file(site.join("two")).expect("ours");
+    let ended = bundle("verify", &[&site], &[]).expect(0);
+    assert!(ended.stderr.contains("1 more warning)"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_site_is_what_is_left_of_wrapper_launchers_and_junk() {
+    type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str]);
+    let table: [Case<'_>; 15] = [
+        ("a wrapper", &["docs/index.html", "docs/a/b.css"], &["index.html", "a/b.css"]),
+        ("one level only", &["a/b/index.html"], &["a/b/index.html"]),
+        ("one level of two", &["a/index.html", "a/b/index.html"], &["index.html", "b/index.html"]),
+        ("a wrapper without index", &["docs/page.html"], &["docs/page.html"]),
+        ("a page beside it", &["docs/index.html", "about.html"], &["docs/index.html", "about.html"]),
+        ("a file beside it", &["docs/index.html", "robots.txt"], &["docs/index.html", "robots.txt"]),
+        ("a hidden file beside it", &["docs/index.html", ".env"], &["docs/index.html"]),
+        (
+            "launchers and junk beside it",
+            &["docs/index.html", "serve.js", "Start Docs.bat", ".DS_Store", "__MACOSX/docs/._x"],
+            &["index.html"],
+        ),
+        (
+            "launchers inside it",
+            &["docs/index.html", "docs/serve.js", "docs/Start Docs.command", "docs/x/serve.js"],
+            &["index.html", "x/serve.js"],
+        ),
+        (
+            "launchers at the root",
+            &["index.html", "serve.js", "Start Docs.command", "Start Docs.bat", "js/serve.js"],
+            &["index.html", "js/serve.js"],
+        ),
+        (
+            "other cases are content",
+            &["index.html", "Serve.js", "start docs.bat"],
+            &["index.html", "Serve.js", "start docs.bat"],
+        ),
+        (
+            "junk at any depth",
+            &["index.html", "a/.DS_Store", "a/._b", "Thumbs.db", "a/Thumbs.db", "desktop.ini", "a/__MACOSX/x"],
+            &["index.html"],
+        ),
+        (
+            "well-known",
+            &["index.html", ".well-known/security.txt", ".well-known/.secret"],
+            &["index.html", ".well-known/security.txt"],
+        ),
+        (
+            "hidden",
+            &["index.html", ".git/config", "a/.env", "a/.b/c.html", "..x", "a/...", ".htaccess"],
+            &["index.html", "..x", "a/..."],
+        ),
+        ("two folders", &["a/index.html", "b/index.html"], &["a/index.html", "b/index.html"]),
+    ];
+    for (what, names, site) in table {
+        let files: Vec<(&[u8], &[u8])> = names.iter().map(|name| (name.as_bytes(), name.as_bytes())).collect();
+        for (kind, archive) in every_kind(&files) {
+            let what = format!("{kind}: {what}");
+            let (dir, file) = laid_down(&archive);
+            let target = dir.path().join("target");
+            bundle("unpack", &[&file, &target], &["--quiet"]).expect(0);
+            let mut unpacked: Vec<String> = support::read_tree(&target).into_iter().map(|(name, _)| name).collect();
+            let mut expected = site.to_vec();
+            unpacked.sort();
+            expected.sort_unstable();
+            assert_eq!(unpacked, expected, "{what}");
+            let raw = dir.path().join("raw");
+            bundle("unpack", &[&file, &raw], &["--raw", "--quiet"]).expect(0);
+            assert_eq!(crate::verdict::read(&raw), tree(&files), "{what}: raw");
+        }
+    }
+}
+
+#[test]
+fn serve_answers_from_the_site_and_hides_the_rest() {
+    let files: &Files<'_> = &[
+        (b"docs/index.html", b"home"),
+        (b"docs/100%.html", b"percent"),
+        (b"docs/[[...slug]].html", b"slug"),
+        (b"docs/.well-known/security.txt", b"contact"),
+        (b"docs/.git/config", b"secret"),
+        (b"docs/a/serve.js", b"content"),
+        (b"docs/serve.js", b"launcher"),
+        (b"docs/.DS_Store", b"junk"),
+        (b"serve.js", b"launcher"),
+    ];
+    for (kind, archive) in every_kind(files) {
+        let (_dir, file) = laid_down(&archive);
+        let server = support::Daemon::serve(&file, &[]);
+        let get = |target: &str| support::http::get(&server.address, target);
+        for (target, content) in [
+            ("/", "home"),
+            ("/100%25.html", "percent"),
+            ("/[[...slug]].html", "slug"),
+            ("/.well-known/security.txt", "contact"),
+            ("/a/serve.js", "content"),
+        ] {
+            assert_eq!((get(target).status, get(target).text()), (200, content.to_owned()), "{kind} {target}");
+        }
+        for target in
+            ["/.git/config", "/%2egit/config", "/serve.js", "/.DS_Store", "/docs/index.html", "/docs/", "/../serve.js"]
+        {
+            assert_eq!(get(target).status, 404, "{kind} {target}");
+        }
+    }
+}
+
+#[test]
+fn serve_refuses_like_verify_before_it_listens() {
+    for (kind, archive) in every_kind(&[PAGE, (b"../evil", b"x")]) {
+        let (dir, file) = laid_down(&archive);
+        let temporary = dir.path().join("tmp");
+        fs::create_dir(&temporary).expect("a folder");
+        let ended = end(docwharf().arg("serve").arg(&file).args(["--listen", "127.0.0.1:0"]).env("TMPDIR", &temporary))
+            .expect(5);
+        assert_eq!(ended.stdout, "", "{kind}: nothing listens");
+        assert_one_line(kind, &ended.stderr);
+        assert_eq!(ended.stderr, bundle("verify", &[&file], &[]).stderr, "{kind}");
+        assert_eq!(listing(&temporary), Vec::<String>::new(), "{kind}: litter");
+    }
+}
+
+#[test]
+fn hidden_files_belong_to_the_version_and_junk_and_launchers_do_not() {
+    let id = |files: &Files<'_>| accepted("zip", &as_zip(files))["version"].clone();
+    let site = id(&[PAGE]);
+    assert_ne!(id(&[PAGE, (b".env", b"x")]), site);
+    assert_ne!(id(&[PAGE, (b"a/serve.js", b"x")]), site);
+    assert_eq!(id(&[PAGE, (b"serve.js", b"x"), (b".DS_Store", b"x"), (b"__MACOSX/._index.html", b"x")]), site);
+    assert_eq!(id(&[(b"docs/index.html", PAGE.1), (b"Start Docs.bat", b"x")]), site);
+}
+
+#[test]
+fn the_same_content_is_the_same_version_in_any_container_and_order() {
+    let files: &Files<'_> =
+        &[PAGE, (b"a/b.css", b"b{}"), (b"a.css", b"a{}"), (b"z/index.html", HTML), (b"empty.txt", b"")];
+    let backwards: Vec<(&[u8], &[u8])> = files.iter().rev().copied().collect();
+    let mut archives: Vec<(&str, Vec<u8>)> = every_kind(files).into();
+    archives.extend(every_kind(&backwards));
+    archives.push((
+        "stored zip",
+        zip::zip(
+            &files
+                .iter()
+                .map(|(n, c)| zip::Member { name: n.to_vec(), content: c.to_vec(), deflate: false })
+                .collect::<Vec<_>>(),
+        ),
+    ));
+    let dated: Vec<tar::Entry> = files
+        .iter()
+        .map(|(name, content)| tar::raw_entry(name, b'0', content).with(100, b"0000755\0").with(136, b"14000000000\0"))
+        .collect();
+    archives.push(("dated tar", tar::tar(&dated)));
+    let dir = support::folder();
+    for (name, content) in files {
+        let name = String::from_utf8_lossy(name).into_owned();
+        support::write_site(dir.path(), &[(&name, &String::from_utf8_lossy(content))]);
+    }
+    let id = bundle("inspect", &[dir.path()], &["--json"]).expect(0).json()["version"].clone();
+    for (kind, archive) in &archives {
+        assert_eq!(accepted(kind, archive)["version"], id, "{kind}");
+    }
+}
+
+#[test]
+fn an_archive_inside_is_content_and_is_never_opened() {
+    let inner = as_zip(&[(b"../evil", b"x")]);
+    let files: &Files<'_> =
+        &[PAGE, (b"download.zip", &inner), (b"download.tar.gz", &tar::gzip(&as_tar(&[(b"/evil", b"x")])))];
+    for (kind, archive) in every_kind(files) {
+        assert_eq!(unpacked(kind, &archive, &[]), tree(files), "{kind}");
+    }
+}
+
+#[test]
+fn a_refusal_names_the_entry_safely_however_it_is_called() {
+    let name = "\u{1b}[2J\r\n\u{7}\u{9b}\u{2028}\u{202e}\"evil\"\u{7f}/../x";
+    for (kind, archive) in every_kind(&[PAGE, (name.as_bytes(), b"x")]) {
+        refused(kind, &archive, &["\\u{1b}[2J\\r\\n", "evil"]);
+        let (_dir, file) = laid_down(&archive);
+        let said = bundle("verify", &[&file], &[]).stderr;
+        assert!(!said.contains(['\u{2028}', '\u{202e}', '\u{9b}']), "{kind}: {said:?}");
+    }
+    for filler in ["\n", "x", "日", "\u{1b}"] {
+        let name = format!("../{}", filler.repeat(20_000 / filler.len()));
+        // However long the name is, what is wrong with it is said.
+        let words = &["entry \"../", "has a path over 4096 bytes"];
+        refused("a name of 20,000 bytes in a zip", &as_zip(&[PAGE, (name.as_bytes(), b"x")]), words);
+        refused("a name of 20,000 bytes in a tar", &as_tar(&[PAGE, (name.as_bytes(), b"x")]), words);
+        let entries =
+            [tar::file("index.html", "x"), tar::pax(&[("linkpath", name.as_bytes())]), tar::link("evil", b'1', "x")];
+        let words = &["entry \"evil\" is a hard link to \"../", "which is no earlier file"];
+        refused("a link target of 20,000 bytes", &tar::tar(&entries), words);
+    }
+    refused("bytes that are no text", &as_tar(&[PAGE, (b"../\xff\xfe", b"x")]), &["entry \"../\\xff\\xfe\" leaves"]);
+}
+
+#[test]
+fn a_path_that_is_not_there_is_a_wrong_argument() {
+    let dir = support::folder();
+    for (verb, more) in [("verify", &[][..]), ("inspect", &[]), ("unpack", &["/nowhere/at/all"])] {
+        let ended = bundle(verb, &[&dir.path().join("absent")], more).expect(2);
+        assert_one_line(verb, &ended.stderr);
+        assert!(ended.stderr.contains("absent: No such file or directory"), "{verb}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn packing_the_same_content_gives_the_same_bytes() {
+    let files = [
+        ("index.html", "home"),
+        ("a/b.css", "b{}"),
+        ("a.css", "a{}"),
+        (".env", "x"),
+        ("\u{e4}/100%.html", "x"),
+        ("empty", ""),
+    ];
+    let large = "0123456789abcdef".repeat(200_000);
+    let dir = support::folder();
+    let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+    support::write_site(&one, &files);
+    support::write_site(&one, &[("large.js", &large)]);
+    support::write_site(&two, &[("large.js", &large)]);
+    for (at, (name, content)) in files.iter().rev().enumerate() {
+        support::write_site(&two, &[(name, content)]);
+        let file = fs::File::options().write(true).open(two.join(name)).expect("just written");
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000 + 86_400 * at as u64))
+            .expect("ours");
+    }
+    let id = bundle("verify", &[&one], &["--json"]).expect(0).json()["version"].clone();
+    for end in ["zip", "tar", "tar.gz", "tgz", "tar.zst"] {
+        let packed: Vec<Vec<u8>> = [&one, &two, &one]
+            .iter()
+            .enumerate()
+            .map(|(at, site)| {
+                let to = dir.path().join(format!("{at}.{end}"));
+                let ended = bundle("pack", &[site, &to], &["--json"]).expect(0);
+                assert_eq!((ended.stderr.as_str(), &ended.json()["version"]), ("", &id), "{end}");
+                fs::read(to).expect("it was packed")
+            })
+            .collect();
+        assert!(packed.iter().all(|bytes| *bytes == packed[0]), "{end}: the bytes differ");
+        assert_eq!(accepted(end, &packed[0])["version"], id, "{end}");
+    }
+    let mut names = listing(dir.path());
+    names.retain(|name| !name.starts_with(['0', '1', '2']));
+    assert_eq!(names, ["one", "two"], "litter");
+    let ended = bundle("pack", &[&one, &dir.path().join("bundle.rar")], &[]).expect(2);
+    assert_one_line("an unknown kind", &ended.stderr);
+}

@@ -1,0 +1,13 @@
+//! Archives: which bundles are accepted, which are refused, and what reading them costs.
+
+mod audit;
+mod bounds;
+mod codec;
+mod fuzz_replay;
+mod known_vulnerabilities;
+mod layout;
+mod limits;
+mod names;
+mod tar;
+mod verdict;
+mod zip;

@@ -1,0 +1,365 @@
+//! `analytics report` against an upstream that counts events: the numbers, the screen, the JSON, the page.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use serde_json::{Value, json};
+use support::Ended;
+use support::host::{Host, bundle, text};
+use support::studio::PROJECT;
+use support::upstream::{Call, KEY, Upstream, answer};
+
+/// Two weeks of February, and before them two weeks.
+const DAYS: [&str; 6] = ["--from", "2026-02-15", "--to", "2026-03-01", "--compare", "previous"];
+
+fn host(upstream: &Upstream) -> Host {
+    Host::new(upstream).set("api.projectId", text(PROJECT))
+}
+
+fn report(host: &Host, more: &[&str]) -> Ended {
+    host.ok(&[&["analytics", "report"], more].concat())
+}
+
+/// So many searches for a term on a day, and so many of them that led to this page.
+fn searched(upstream: &Upstream, term: &str, day: &str, times: usize, clicks: usize, page: &str) {
+    for n in 0..times {
+        let clicked = (n < clicks).then(|| page.to_owned());
+        upstream.plan().studio.events.push((term.to_owned(), day.to_owned(), clicked));
+    }
+}
+
+/// Counted by hand: 100 searches with 40 clicks, before them 80 with 48.
+fn two_periods() -> Upstream {
+    let upstream = Upstream::new(bundle("one"));
+    let now = "2026-02-20";
+    searched(&upstream, "tides", now, 40, 30, "/guides/tides");
+    searched(&upstream, "harbour", now, 24, 3, "/guides/harbour");
+    searched(&upstream, "night watch", now, 16, 0, "");
+    searched(&upstream, "buoys", now, 10, 6, "/guides/buoys");
+    searched(&upstream, "anchor", now, 8, 1, "/guides/anchor");
+    searched(&upstream, "typo", now, 2, 0, "");
+    // The end is exclusive: the first of the next month does not count, the last day before it does.
+    searched(&upstream, "tides", "2026-03-01", 50, 0, "");
+    let before = "2026-02-14";
+    searched(&upstream, "tides", before, 30, 24, "/guides/tides");
+    searched(&upstream, "harbour", before, 30, 12, "/guides/harbour");
+    searched(&upstream, "buoys", "2026-02-01", 10, 8, "/guides/buoys");
+    searched(&upstream, "sextant", before, 10, 4, "/guides/sextant");
+    searched(&upstream, "sextant", "2026-01-31", 99, 0, "");
+    upstream
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|term| term["searchQuery"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_numbers_are_those_that_were_counted_by_hand() {
+    let upstream = two_periods();
+    let host = host(&upstream);
+    let report = report(&host, &[&DAYS[..], &["--json"]].concat()).json();
+    let mut keys: Vec<&String> = report.as_object().unwrap().keys().collect();
+    let expected = [
+        "change",
+        "lowCtr",
+        "madeAt",
+        "period",
+        "previous",
+        "project",
+        "rules",
+        "schemaVersion",
+        "top",
+        "trends",
+        "unclicked",
+    ];
+    keys.sort();
+    assert_eq!(keys, expected);
+    assert_eq!((&report["schemaVersion"], &report["project"]), (&json!(1), &json!(PROJECT)));
+    assert_eq!(report["rules"], json!({"top": 10, "lowPercent": 20.0, "fewestHits": 3}));
+    assert_eq!(
+        report["period"],
+        json!({"from": "2026-02-15", "to": "2026-03-01", "totalSearches": 100, "termsRead": 6, "allTermsRead": true,
+            "searchesRead": 100, "clickThroughRate": 40.0})
+    );
+    assert_eq!(
+        report["previous"],
+        json!({"from": "2026-02-01", "to": "2026-02-15", "totalSearches": 80, "termsRead": 4, "allTermsRead": true,
+            "searchesRead": 80, "clickThroughRate": 60.0})
+    );
+    assert_eq!(report["change"], json!({"searches": 20, "percent": 25.0, "points": -20.0}));
+
+    assert_eq!(names(&report["top"]), ["tides", "harbour", "night watch", "buoys", "anchor", "typo"]);
+    assert_eq!(
+        report["top"][0],
+        json!({"searchQuery": "tides", "rank": 1, "hits": 40, "share": 40.0, "ctr": 75.0, "withoutClick": 10,
+            "topClickedPage": "/guides/tides", "before": {"rank": 2, "hits": 30, "ctr": 80.0}, "change": 10})
+    );
+    // Of harbour's 24 searches 21 went without a click, of anchor's 8 seven did.
+    assert_eq!(names(&report["lowCtr"]["list"]), ["harbour", "anchor"]);
+    assert_eq!((&report["lowCtr"]["list"][0]["withoutClick"], &report["lowCtr"]["share"]), (&json!(21), &json!(32.0)));
+    assert_eq!(names(&report["unclicked"]["list"]), ["night watch", "typo"]);
+    let unclicked = &report["unclicked"];
+    assert_eq!(
+        (&unclicked["terms"], &unclicked["searches"], &unclicked["share"]),
+        (&json!(2), &json!(18), &json!(18.0))
+    );
+    let trends = &report["trends"];
+    assert_eq!(names(&trends["risen"]), ["tides"]);
+    assert_eq!(names(&trends["fallen"]), ["harbour"]);
+    assert_eq!(names(&trends["new"]), ["night watch", "anchor", "typo"]);
+    assert_eq!(trends["gone"], json!([{"searchQuery": "sextant", "before": {"rank": 4, "hits": 10, "ctr": 40.0}}]));
+
+    // One request a period: six terms are one page.
+    assert_eq!(upstream.count(Call::Searches), 2);
+    assert!(report["madeAt"].as_str().unwrap().ends_with('Z'));
+}
+
+#[test]
+fn the_screen_says_what_the_numbers_say() {
+    let upstream = two_periods();
+    let host = host(&upstream);
+    let shown = report(&host, &DAYS).stdout;
+    let has = |words: &[&str]| {
+        let found = shown
+            .lines()
+            .any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ").starts_with(&words.join(" ")));
+        assert!(found, "{words:?} in {shown}");
+    };
+    has(&["Searches in prj_7/a, 2026-02-15 to 2026-02-28 (14 days)"]);
+    has(&["Searches 100 25.0% more than 80 in 2026-02-01 to 2026-02-14"]);
+    has(&["Led to a click 40.0% 20.0 points less"]);
+    has(&["Nobody clicked 18 2 terms, 18.0% of all searches"]);
+    has(&["tides ━━━━━━━━━━━━╌╌╌╌ 40 40.0% 75.0% +10 /guides/tides"]);
+    has(&["night watch ╌╌╌╌╌╌ 16 16.0% 0.0% new"]);
+    has(&["harbour 30 24 −6 1 → 2 12.5%"]);
+    has(&["sextant 10 40.0%"]);
+    assert!(!shown.contains('\x1b'), "no colour where nobody asked for it");
+    let painted = report(&host, &[&DAYS[..], &["--color", "always"]].concat()).stdout;
+    assert!(painted.contains("\x1b[36m━"), "{painted}");
+
+    let alone = report(&host, &DAYS[..4]).stdout;
+    assert!(!alone.contains("CHANGE") && !alone.contains("Not searched for"), "{alone}");
+    let few = report(&host, &[&DAYS[..], &["--top", "1", "--low", "13%", "--json"]].concat()).json();
+    assert_eq!((few["top"].as_array().unwrap().len(), few["unclicked"]["terms"].as_u64()), (1, Some(2)));
+    assert_eq!(names(&few["lowCtr"]["list"]), ["harbour"]);
+    for wrong in [["--low", "0"], ["--low", "101"], ["--top", "0"], ["--compare", "next"], ["--terms", "0"]] {
+        host.ends(2, &[&["analytics", "report"], &wrong[..]].concat());
+    }
+    host.ends(2, &["analytics", "report", "--terms", "5", "--all"]);
+}
+
+#[test]
+fn a_period_in_which_nobody_searched_is_one_line_and_no_failure() {
+    let upstream = Upstream::new(bundle("one"));
+    let host = host(&upstream);
+    let page = host.path("report.html");
+    let ended = report(&host, &[&DAYS[..], &["--html", page.to_str().unwrap()]].concat());
+    assert_eq!(ended.stdout, "Nobody searched in prj_7/a: 2026-02-15 to 2026-02-28 (14 days)\n");
+    assert!(std::fs::read_to_string(&page).unwrap().contains("Nobody searched in this period."));
+    let json = report(&host, &[&DAYS[..], &["--json"]].concat()).json();
+    assert_eq!((&json["period"]["totalSearches"], &json["change"]["percent"]), (&json!(0), &Value::Null));
+    assert_eq!(json["period"]["clickThroughRate"], Value::Null);
+}
+
+#[test]
+fn where_nothing_was_clicked_everything_was_not_found() {
+    let upstream = Upstream::new(bundle("one"));
+    searched(&upstream, "tides", "2026-02-20", 3, 0, "");
+    searched(&upstream, "harbour", "2026-02-20", 2, 0, "");
+    let host = host(&upstream);
+    let json = report(&host, &[&DAYS[..], &["--json"]].concat()).json();
+    assert_eq!((&json["period"]["clickThroughRate"], &json["unclicked"]["share"]), (&json!(0.0), &json!(100.0)));
+    assert_eq!(names(&json["unclicked"]["list"]), ["tides", "harbour"]);
+    assert_eq!(json["lowCtr"]["terms"], 0);
+    let shown = report(&host, &DAYS).stdout;
+    assert!(shown.contains("at least 3 searches: no term\n"), "{shown}");
+}
+
+/// What a reader may type.
+const HOSTILE: [&str; 8] = [
+    "<script>alert(1)</script>",
+    "</style><img src=https://evil.example/x>",
+    "\u{1b}[2J\u{1b}]0;taken\u{7}",
+    "line\r\nbreak\u{0}",
+    "\u{202e}gnp.exe",
+    "潮汐表 🌊 e\u{301}",
+    "مد وجزر",
+    "",
+];
+
+#[test]
+fn whatever_readers_type_reaches_neither_the_terminal_raw_nor_the_page_as_markup() {
+    let upstream = Upstream::new(bundle("one"));
+    let long = "W".repeat(20_000);
+    for term in HOSTILE.into_iter().chain([long.as_str()]) {
+        searched(&upstream, term, "2026-02-20", 9, 1, &format!("/{term}"));
+        searched(&upstream, &format!("{term} "), "2026-02-20", 2, 0, "");
+        searched(&upstream, term, "2026-02-10", 5, 1, "javascript:alert(1)");
+    }
+    let host = host(&upstream);
+    let page = host.path("report.html");
+    let shown = report(&host, &[&DAYS[..], &["--top", "99", "--html", page.to_str().unwrap()]].concat());
+    for text in [&shown.stdout, &shown.stderr] {
+        assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
+        assert!(!text.contains(KEY));
+    }
+    assert!(
+        shown.stdout.contains("潮汐表 🌊") && shown.stdout.contains("مد وجزر") && shown.stdout.contains("\\u{1b}[2J")
+    );
+
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(!html.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'));
+    assert!(html.contains("&lt;script&gt;alert(1)&lt;/script&gt;") && html.contains("潮汐表"));
+    assert!(html.contains("default-src 'none'; style-src 'unsafe-inline'") && !html.contains(KEY));
+    // No element that could load or run anything; addresses are text, never in an attribute or a style.
+    let lower = html.to_ascii_lowercase();
+    for element in ["script", "img", "link", "iframe", "object", "embed", "base", "form", "a", "svg", "image", "video"]
+    {
+        assert!(!lower.contains(&format!("<{element}>")) && !lower.contains(&format!("<{element} ")), "<{element}");
+    }
+    for attribute in [" src=", " href=", " action=", " onerror=", "url(", "@import", "http-equiv=\"refresh"] {
+        let outside = lower.replace("&lt;img src=https://evil.example/x&gt;", "");
+        assert!(!outside.contains(attribute), "{attribute}");
+    }
+    let json = report(&host, &[&DAYS[..], &["--top", "99", "--json"]].concat()).json();
+    for term in HOSTILE {
+        assert!(names(&json["top"]).contains(&term), "{term:?} as it was typed");
+    }
+}
+
+#[test]
+fn only_so_many_terms_are_read_as_are_asked_for_and_that_is_said() {
+    let upstream = Upstream::new(bundle("one"));
+    for n in 0..230 {
+        searched(&upstream, &format!("term {n:03}"), "2026-02-20", if n < 2 { 5 } else { 1 }, 1, "/x");
+    }
+    let host = host(&upstream);
+    let page = host.path("report.html");
+    let few = report(&host, &["--from", "2026-02-15", "--terms", "120", "--html", page.to_str().unwrap()]).stdout;
+    assert_eq!(upstream.count(Call::Searches), 2);
+    assert!(few.contains("read, and there are more (53.8% of all searches): --terms N or --all"), "{few}");
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("Only the first 120 terms were read, 53.8% of its searches"), "{html}");
+    let json = report(&host, &["--from", "2026-02-15", "--terms", "120", "--json"]).json();
+    assert_eq!((&json["period"]["totalSearches"], &json["period"]["searchesRead"]), (&json!(238), &json!(128)));
+    let all = report(&host, &["--from", "2026-02-15", "--all", "--json"]).json();
+    assert_eq!((&all["period"]["termsRead"], &all["period"]["allTermsRead"]), (&json!(230), &json!(true)));
+    // What was read once may not stand for what is there at the next time.
+    searched(&upstream, "tides", "2026-02-20", 1, 0, "");
+    let all = report(&host, &["--from", "2026-02-15", "--all", "--json"]).json();
+    assert_eq!(all["period"]["totalSearches"], 239);
+}
+
+#[test]
+fn without_a_period_it_is_the_last_thirty_whole_days() {
+    let upstream = two_periods();
+    let json = report(&host(&upstream), &["--compare", "previous", "--json"]).json();
+    let day = |value: &Value| value.as_str().unwrap().parse::<jiff::civil::Date>().unwrap();
+    let (from, to) = (day(&json["period"]["from"]), day(&json["period"]["to"]));
+    assert_eq!(from.until(to).unwrap().get_days(), 30);
+    assert_eq!(day(&json["previous"]["to"]), from);
+    assert_eq!(day(&json["previous"]["from"]).until(from).unwrap().get_days(), 30);
+    // Both from one look at the clock.
+    let made = json["madeAt"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let today = made.to_zoned(jiff::tz::TimeZone::UTC).date();
+    assert!(to == today, "{to} {today}");
+}
+
+#[test]
+fn a_page_is_replaced_whole_and_a_place_that_is_none_is_found_before_the_first_request() {
+    let upstream = two_periods();
+    let host = host(&upstream);
+    std::fs::create_dir(host.path("reports")).unwrap();
+    std::fs::write(host.path("reports/real.html"), "old").unwrap();
+    symlink("real.html", host.path("reports/link.html")).unwrap();
+    let at = |name: &str| host.path(name).to_str().unwrap().to_owned();
+    report(&host, &[&DAYS[..], &["--html", &at("reports/link.html")]].concat());
+    assert!(std::fs::symlink_metadata(host.path("reports/link.html")).unwrap().is_symlink());
+    let written = std::fs::read_to_string(host.path("reports/real.html")).unwrap();
+    assert!(written.starts_with("<!doctype html>") && written.ends_with("</html>\n"));
+    assert!(written.contains("<title>Searches in prj_7/a, 2026-02-15 to 2026-02-28 (14 days)</title>"));
+    let left: Vec<_> =
+        std::fs::read_dir(host.path("reports")).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+
+    let before = upstream.count(Call::Searches);
+    for name in ["nowhere/report.html", "reports", "key/report.html", "/dev/null", "/proc/report.html"] {
+        let at = if name.starts_with('/') { name.to_owned() } else { at(name) };
+        let ended = host.ends(8, &["analytics", "report", "--html", &at]);
+        assert!(ended.stderr.contains("cannot write the report to"), "{}", ended.stderr);
+    }
+    assert_eq!(upstream.count(Call::Searches), before, "no request");
+    assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+
+    // What fails later leaves the old page, and nothing beside it.
+    upstream.plan().studio.events.clear();
+    let unknown = Host::new(&upstream).set("api.projectId", text("prj_unknown"));
+    let ended = unknown.ends(2, &["analytics", "report", "--html", &at("reports/real.html")]);
+    assert!(ended.stderr.contains("no such project"), "{}", ended.stderr);
+    assert_eq!(std::fs::read_to_string(host.path("reports/real.html")).unwrap(), written);
+    assert_eq!(std::fs::read_dir(host.path("reports")).unwrap().count(), 2);
+}
+
+#[test]
+fn a_page_has_the_mode_that_the_umask_leaves() {
+    let upstream = two_periods();
+    let host = host(&upstream);
+    let page = host.path("report.html");
+    let command = host.command(&["analytics", "report", "--html", page.to_str().unwrap()]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "umask 027; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+    let status = shell.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).status().unwrap();
+    assert!(status.success());
+    assert_eq!(std::fs::metadata(&page).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
+#[test]
+fn an_interrupted_report_of_all_terms_goes_on_in_the_period_where_it_was() {
+    let upstream = Upstream::new(bundle("one"));
+    for n in 0..230 {
+        searched(&upstream, &format!("term {n:03}"), "2026-02-20", 1, 0, "");
+        if n < 150 {
+            searched(&upstream, &format!("term {n:03}"), "2026-02-10", 2, 1, "/x");
+        }
+    }
+    let host = host(&upstream);
+    let page = host.path("report.html");
+    let all = [&["analytics", "report"], &DAYS[..], &["--all", "--json", "--html", page.to_str().unwrap()]].concat();
+    // Three pages of the one period, one of the other.
+    upstream.on(Call::Searches).after(4).gives(answer(401));
+    host.ends(3, &all);
+    assert!(!page.exists());
+    upstream.heal();
+    let report = host.ok(&all).json();
+    assert_eq!(upstream.count(Call::Searches), 5 + 1, "what was read is not asked for again");
+    assert_eq!((&report["period"]["totalSearches"], &report["previous"]["totalSearches"]), (&json!(230), &json!(300)));
+    assert_eq!((&report["period"]["termsRead"], &report["previous"]["termsRead"]), (&json!(230), &json!(150)));
+    assert_eq!(
+        (names(&report["trends"]["new"]).len(), report["trends"]["fallen"][0]["change"].as_i64()),
+        (10, Some(-1))
+    );
+    let kept = std::fs::read_dir(host.path("store/api")).unwrap().flatten();
+    assert!(!kept.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "jsonl")));
+}
+
+#[test]
+fn rates_as_parts_of_one_are_told_in_percent() {
+    let upstream = Upstream::new(bundle("one"));
+    let row = |term: &str, hits: Value, ctr: Value, page: Value| json!({"searchQuery": term, "hits": hits, "ctr": ctr, "topClickedPage": page});
+    let rows = [
+        row("tides", json!(30), json!(0.9), json!("/tides")),
+        row("harbour", json!(10), json!(0.1), json!("/harbour")),
+        row("no numbers", Value::Null, Value::Null, Value::Null),
+    ];
+    let body = json!({"searches": rows, "totalSearches": "unknown", "nextCursor": null});
+    upstream.on(Call::Searches).gives(answer(200).json(&body));
+    let host = host(&upstream);
+    let json = report(&host, &["--from", "2026-02-15", "--json"]).json();
+    assert_eq!((&json["top"][0]["ctr"], &json["top"][1]["ctr"]), (&json!(90.0), &json!(10.0)));
+    assert_eq!((&json["period"]["clickThroughRate"], &json["period"]["totalSearches"]), (&json!(70.0), &json!(40)));
+    assert_eq!(
+        (names(&json["lowCtr"]["list"]), names(&json["unclicked"]["list"])),
+        (vec!["harbour"], vec!["no numbers"])
+    );
+    let shown = report(&host, &["--from", "2026-02-15"]).stdout;
+    assert!(shown.contains("no numbers") && shown.contains('–'), "{shown}");
+}

@@ -1,0 +1,175 @@
+//! `docwharf diff`: what differs between two versions, in three forms.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use support::zip::{Member, deflated, zip};
+use support::{Daemon, Ended, docwharf, end, folder};
+
+struct Store {
+    dir: tempfile::TempDir,
+}
+
+impl Store {
+    fn new() -> Store {
+        Store { dir: folder() }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        end(docwharf().args(arguments).env("DOCWHARF_STORE__PATH", self.root()))
+    }
+
+    fn put(&self, label: &str, files: &[(&str, &str)]) {
+        let members: Vec<Member> = files.iter().map(|(name, text)| deflated(name, text)).collect();
+        let bundle = self.dir.path().join("bundle.zip");
+        std::fs::write(&bundle, zip(&members)).unwrap();
+        self.run(&["import", bundle.to_str().unwrap(), "--label", label]).expect(0);
+    }
+}
+
+const OLD: &[(&str, &str)] = &[("index.html", "one"), ("gone.html", "x"), ("same.html", "s"), ("a.css", "a{}")];
+const NEW: &[(&str, &str)] = &[("index.html", "three"), ("new.html", "y"), ("same.html", "s"), ("a.css", "a{}")];
+
+fn store() -> Store {
+    let store = Store::new();
+    store.put("old", OLD);
+    store.put("new", NEW);
+    store
+}
+
+#[test]
+fn pages_added_removed_and_changed_are_listed_and_the_code_says_whether_there_are_any() {
+    let store = store();
+    let text = store.run(&["diff", "old", "new"]).expect(1);
+    assert_eq!(text.stderr, "", "what was found is the answer, no error");
+    for words in [
+        "pages   3 → 3: 1 added, 1 removed, 1 changed",
+        "others  1 → 1: no change",
+        "pages added (1)\n  \"new.html\"  1 B",
+        "pages removed (1)\n  \"gone.html\"  1 B",
+        "pages changed (1)\n  \"index.html\"  3 B → 5 B",
+    ] {
+        assert!(text.stdout.contains(words), "{words} in {}", text.stdout);
+    }
+    let same = store.run(&["diff", "new", "new"]).expect(0);
+    assert!(same.stdout.contains("pages   3 → 3: no change"), "{}", same.stdout);
+    let json = store.run(&["diff", "old", "new", "--json"]).expect(1).json();
+    assert_eq!((&json["schemaVersion"], &json["equal"]), (&1.into(), &false.into()));
+    assert_eq!(json["pages"]["changed"][0], serde_json::json!({ "path": "index.html", "before": 3, "after": 5 }));
+    assert_eq!(json["pages"]["added"][0]["before"], serde_json::Value::Null);
+    assert_eq!(json["bytes"], serde_json::json!({ "before": 8, "after": 10 }));
+    assert_eq!(store.run(&["diff", "new", "new", "--json"]).expect(0).json()["equal"], true);
+}
+
+#[test]
+fn versions_are_named_by_label_digits_or_role_and_nobody_has_to() {
+    let store = store();
+    let json = store.run(&["diff", "old", "new", "--json"]).expect(1).json();
+    let (old, new) = (json["from"].as_str().unwrap(), json["to"].as_str().unwrap());
+    for names in [["previous", "active"], [&old[..8], "newest"], ["previous", new]] {
+        let json = store.run(&["diff", names[0], names[1], "--json"]).expect(1).json();
+        assert_eq!((&json["from"], &json["to"]), (&old.into(), &new.into()), "{names:?}");
+    }
+    // What is active, and what would be next.
+    store.run(&["diff"]).expect(0);
+    store.run(&["rollback"]).expect(0);
+    let json = store.run(&["diff", "--json"]).expect(1).json();
+    assert_eq!((&json["from"], &json["to"]), (&old.into(), &new.into()));
+    let json = store.run(&["diff", "new", "--json"]).expect(0).json();
+    assert_eq!((&json["from"], &json["to"]), (&new.into(), &new.into()));
+    store.run(&["release"]).expect(0);
+    for (names, words) in [(["nothing", "new"], "no version or label"), (["1234567", "new"], "8 digits")] {
+        let ended = store.run(&["diff", names[0], names[1]]).expect(2);
+        assert!(ended.stderr.contains(words) && ended.stderr.lines().count() == 1, "{}", ended.stderr);
+    }
+    let empty = Store::new();
+    assert!(empty.run(&["diff"]).expect(2).stderr.contains("there is no active version"));
+}
+
+#[test]
+fn long_lists_are_cut_unless_all_is_asked_for_and_json_has_everything() {
+    let store = Store::new();
+    store.put("few", &[("index.html", "x")]);
+    let names: Vec<String> = (0..50).map(|n| format!("p{n:02}.html")).collect();
+    let mut files: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "p")).collect();
+    files.push(("index.html", "x"));
+    store.put("many", &files);
+    let count = |arguments: &[&str], word: &str| {
+        let ended = store.run(&[&["diff", "few", "many"], arguments].concat()).expect(1);
+        (ended.stdout.matches(word).count(), ended.stdout)
+    };
+    let (lines, text) = count(&[], ".html\"");
+    assert!(lines == 20 && text.contains("… and 30 more"), "{text}");
+    assert_eq!(count(&["--all"], ".html\"").0, 50);
+    assert_eq!(count(&["--json"], "\"path\"").0, 50);
+    assert_eq!(count(&["--markdown"], "- `").0, 20);
+    assert_eq!(count(&["--markdown", "--all"], "- `").0, 50);
+}
+
+#[test]
+fn odd_names_are_escaped_in_text_and_mean_nothing_in_markdown() {
+    let store = Store::new();
+    store.put("old", &[("index.html", "x")]);
+    let odd = ["a\x1b[31m\n.html", "</details>|*b*.html", "c`d``e.html", "@team #1.html"];
+    let mut files: Vec<(&str, &str)> = odd.iter().map(|name| (*name, "p")).collect();
+    files.push(("index.html", "x"));
+    store.put("new", &files);
+    let text = store.run(&["diff", "old", "new"]).expect(1).stdout;
+    assert!(text.contains("\"a\\u{1b}[31m\\n.html\"") && !text.contains('\x1b'), "{text}");
+    let markdown = store.run(&["diff", "old", "new", "--markdown"]).expect(1).stdout;
+    for line in ["- `a\\u{1b}[31m\\n.html` ", "- `</details>|*b*.html` ", "- ```c`d``e.html``` ", "- `@team #1.html` "]
+    {
+        assert!(markdown.contains(line), "{line} in {markdown}");
+    }
+    assert!(markdown.contains("| pages | 1 | 5 | 4 | 0 | 0 |"), "{markdown}");
+    assert_eq!(markdown.matches("<details>").count(), 1);
+    let json = store.run(&["diff", "old", "new", "--json"]).expect(1).json();
+    assert_eq!(json["pages"]["added"][2]["path"], odd[0]);
+    assert!(store.run(&["diff", "--json", "--markdown"]).expect(2).stderr.contains("cannot be used with"));
+}
+
+fn set_modes(dir: &Path, folder: u32, file: u32) {
+    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        if entry.path().is_dir() {
+            set_modes(&entry.path(), folder, file);
+        } else {
+            std::fs::set_permissions(entry.path(), std::fs::Permissions::from_mode(file)).unwrap();
+        }
+    }
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(folder)).unwrap();
+}
+
+#[test]
+fn it_reads_beside_a_running_daemon_and_from_a_store_that_cannot_be_written() {
+    let store = store();
+    let mut command = docwharf();
+    command.arg("run").env("DOCWHARF_STORE__PATH", store.root()).env("DOCWHARF_SERVER__LISTEN", "127.0.0.1:0");
+    let daemon = Daemon::start(command.env("DOCWHARF_SYNC__INBOX", store.dir.path().join("inbox")));
+    store.run(&["diff", "old", "new"]).expect(1);
+    store.run(&["stage"]).expect(0);
+    drop(daemon);
+    let versions = store.root().join("versions");
+    let before = support::read_tree(&versions);
+    set_modes(&store.root(), 0o555, 0o444);
+    store.run(&["diff", "old", "new"]).expect(1);
+    set_modes(&store.root(), 0o755, 0o644);
+    assert_eq!(support::read_tree(&versions), before, "nothing was written");
+}
+
+#[test]
+fn an_index_that_does_not_match_is_an_error_that_says_what_mends_it() {
+    let store = store();
+    let json = store.run(&["diff", "old", "new", "--json"]).expect(1).json();
+    let index = store.root().join("versions").join(json["from"].as_str().unwrap()).join("index");
+    std::fs::set_permissions(&index, std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::write(&index, "damaged").unwrap();
+    let ended = store.run(&["diff", "old", "new"]).expect(8);
+    assert_eq!((ended.stdout.as_str(), ended.stderr.lines().count()), ("", 1));
+    assert!(ended.stderr.contains("`docwharf import` of its bundle"), "{}", ended.stderr);
+    store.put("old", OLD);
+    store.run(&["diff", "old", "new"]).expect(1);
+}

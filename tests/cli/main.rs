@@ -1,0 +1,12 @@
+//! The command line: commands, exit codes, output, help.
+
+mod analytics;
+mod analytics_report;
+mod contract;
+mod demo;
+mod diff;
+mod doctor;
+mod exit_codes;
+mod manuals;
+mod preview;
+mod verbs;

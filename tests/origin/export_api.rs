@@ -1,0 +1,727 @@
+//! What clients of the management API are promised, by the real program.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::http::{self, Response, request};
+use support::{Daemon, ReservedPort, docwharf, end, folder, run, text, until, write_site};
+
+const KEY: &str = "adm_s3cret-admin-key";
+const DOMAIN: &str = "docs.example";
+const JOBS: &str = "/v1/static-export/jobs";
+
+/// An origin of one site, and its folder.
+struct Origin {
+    dir: tempfile::TempDir,
+    daemon: Daemon,
+}
+
+impl Origin {
+    /// Of a folder with these files.
+    #[track_caller]
+    fn of(files: &[(&str, &str)], more: &[&str]) -> Origin {
+        let dir = folder();
+        write_site(&dir.path().join("site"), files);
+        Origin::in_folder(dir, more)
+    }
+
+    /// Of `site` in a folder that is there.
+    #[track_caller]
+    fn in_folder(dir: tempfile::TempDir, more: &[&str]) -> Origin {
+        let temporary = dir.path().join("tmp");
+        std::fs::create_dir_all(&temporary).unwrap();
+        let key = key_file(dir.path(), KEY);
+        let log = File::create(dir.path().join("log")).unwrap();
+        let site = format!("{DOMAIN}={}", dir.path().join("site").display());
+        let mut command = docwharf();
+        command.args(["origin", "-vv", "--listen", "127.0.0.1:0", "--site", &site, "--key-file"]).arg(key);
+        let daemon = Daemon::start(command.args(more).env("TMPDIR", temporary).stderr(log));
+        Origin { dir, daemon }
+    }
+
+    fn site(&self) -> PathBuf {
+        self.dir.path().join("site")
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+
+    /// A request with the key and perhaps a body.
+    #[track_caller]
+    fn call(&self, method: &str, target: &str, body: Option<&str>) -> Response {
+        let mut fields = vec![format!("Authorization: Bearer {KEY}")];
+        fields.extend(body.map(|body| format!("Content-Length: {}", body.len())));
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: {}\r\n{}\r\n\r\n{}",
+            self.daemon.address,
+            fields.join("\r\n"),
+            body.unwrap_or_default()
+        );
+        http::exchange(http::connect(&self.daemon.address), head.as_bytes(), method == "HEAD")
+    }
+
+    #[track_caller]
+    fn start(&self) -> String {
+        let answer = self.call("POST", JOBS, Some(&json!({ "domain": DOMAIN }).to_string()));
+        assert_eq!(answer.status, 202, "{}", answer.text());
+        data(&answer)["jobId"].as_str().unwrap().to_owned()
+    }
+
+    #[track_caller]
+    fn job(&self, id: &str) -> Value {
+        let answer = self.call("GET", &format!("{JOBS}/{id}"), None);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        data(&answer)
+    }
+
+    /// The job when it has come to an end.
+    #[track_caller]
+    fn ended(&self, id: &str) -> Value {
+        let mut job = Value::Null;
+        until("the job ends", || {
+            job = self.job(id);
+            job["status"] == "completed" || job["status"] == "failed"
+        });
+        job
+    }
+
+    /// The target of a fresh link to a job that will be completed.
+    #[track_caller]
+    fn link(&self, id: &str) -> String {
+        let job = self.ended(id);
+        assert_eq!(job["status"], "completed", "{job}");
+        let answer = self.call("POST", &format!("{JOBS}/{id}/bundle"), None);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let url = data(&answer)["bundleUrl"].as_str().unwrap().to_owned();
+        url.strip_prefix(&format!("http://{}", self.daemon.address)).expect("a link leads here").to_owned()
+    }
+
+    /// The bundle of a new job.
+    #[track_caller]
+    fn bundle(&self) -> Response {
+        let answer = self.get(&self.link(&self.start()), &[]);
+        assert_eq!(answer.status, 200);
+        answer
+    }
+
+    /// Without the key.
+    #[track_caller]
+    fn get(&self, target: &str, fields: &[&str]) -> Response {
+        request(&self.daemon.address, "GET", target, fields)
+    }
+}
+
+fn key_file(dir: &Path, key: &str) -> PathBuf {
+    let path = dir.join("key");
+    std::fs::write(&path, format!("{key}\n")).unwrap();
+    path
+}
+
+#[track_caller]
+fn data(answer: &Response) -> Value {
+    assert_eq!(answer.header("content-type"), Some("application/json"), "{answer:?}");
+    serde_json::from_slice(&answer.body).unwrap_or_else(|e| panic!("not JSON ({e}): {}", answer.text()))
+}
+
+#[track_caller]
+fn error(answer: &Response) -> String {
+    data(answer)["error"].as_str().expect("an error has a text").to_owned()
+}
+
+fn small() -> Vec<(&'static str, &'static str)> {
+    vec![("index.html", "<p>home"), ("guides/start.html", "<p>start"), ("404.html", "<p>no"), ("a.css", "a{}")]
+}
+
+/// A site that takes a while to pack.
+fn slow(dir: &Path) {
+    let long = text(4 << 20);
+    for n in 0..10 {
+        write_site(&dir.join("site"), &[(&format!("p{n}.html"), &long)]);
+    }
+    write_site(&dir.join("site"), &[("index.html", "<p>home")]);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The four steps
+
+#[test]
+fn the_four_steps_start_poll_link_download() {
+    let origin = Origin::of(&small(), &[]);
+    let answer = origin.call("POST", JOBS, Some(r#"{"domain":"Docs.Example","version":"1.4","extra":[1]}"#));
+    assert_eq!(answer.status, 202);
+    let job = data(&answer);
+    let id = job["jobId"].as_str().unwrap();
+    assert!(id.len() == 19 && id.starts_with("se_") && id[3..].bytes().all(|b| b.is_ascii_hexdigit()), "{id}");
+    for (field, expected) in [("domain", json!(DOMAIN)), ("version", json!("1.4")), ("error", Value::Null)] {
+        assert_eq!(job[field], expected, "{job}");
+    }
+    assert!(job["status"].is_string() && job["progress"].is_number() && job["pageCount"].is_number(), "{job}");
+    let done = origin.ended(id);
+    for (field, expected) in [("status", json!("completed")), ("progress", json!(100)), ("pageCount", json!(3))] {
+        assert_eq!(done[field], expected, "{done}");
+    }
+    for field in ["createdAt", "updatedAt"] {
+        assert!(done[field].as_str().is_some_and(|time| time.parse::<jiff::Timestamp>().is_ok()), "{done}");
+    }
+    let answer = origin.call("POST", &format!("{JOBS}/{id}/bundle"), None);
+    assert_eq!(answer.status, 200);
+    let link = data(&answer);
+    assert_eq!(link["jobId"], id);
+    let expires: jiff::Timestamp = link["expiresAt"].as_str().unwrap().parse().unwrap();
+    let minutes = expires.duration_since(jiff::Timestamp::now()).as_mins();
+    assert!((14..=15).contains(&minutes), "{link}");
+    let url = link["bundleUrl"].as_str().unwrap();
+    let path = format!("http://{}/bundles/{id}/bundle.tar.gz?expires=", origin.daemon.address);
+    assert!(url.starts_with(&path), "{url}");
+    assert!(url.contains(&format!("expires={}&", expires.as_second())), "{link}");
+    let bundle = origin.get(url.strip_prefix(&format!("http://{}", origin.daemon.address)).unwrap(), &[]);
+    assert_eq!(link["sizeBytes"], bundle.body.len());
+    // What was downloaded is the site.
+    let file = origin.dir.path().join("downloaded");
+    std::fs::write(&file, &bundle.body).unwrap();
+    let version = |path: &Path| {
+        let proved = end(docwharf().args(["bundle", "verify", "--json"]).arg(path)).expect(0).json();
+        proved["version"].clone()
+    };
+    assert_eq!(version(&file), version(&origin.site()));
+}
+
+#[test]
+fn progress_and_pages_are_live_and_never_go_back() {
+    let dir = folder();
+    slow(dir.path());
+    let origin = Origin::in_folder(dir, &[]);
+    let id = origin.start();
+    let (mut last, mut between, mut statuses) = ((0, 0), false, Vec::new());
+    until("the job ends", || {
+        let job = origin.job(&id);
+        let now = (job["progress"].as_u64().unwrap(), job["pageCount"].as_u64().unwrap());
+        assert!(now.0 >= last.0 && now.1 >= last.1, "{last:?}, then {job}");
+        between |= (1..100).contains(&now.0);
+        last = now;
+        statuses.push(job["status"].as_str().unwrap().to_owned());
+        statuses.dedup();
+        job["status"] == "completed"
+    });
+    assert_eq!(last, (100, 11));
+    assert!(between, "progress was never between 0 and 100");
+    assert!(["queued", "running", "completed"].join(" ").ends_with(&statuses.join(" ")), "{statuses:?}");
+}
+
+#[test]
+fn a_job_that_is_not_completed_has_no_link() {
+    let dir = folder();
+    slow(dir.path());
+    let origin = Origin::in_folder(dir, &[]);
+    let [first, second, queued] = [(); 3].map(|()| origin.start());
+    // Each of the two workers takes longer for its job than the requests do; the third one cannot have begun.
+    for id in [&first, &second, &queued] {
+        let answer = origin.call("POST", &format!("{JOBS}/{id}/bundle"), None);
+        assert_eq!(answer.status, 409);
+        assert!(error(&answer).contains("completed"), "{}", answer.text());
+    }
+    assert_eq!(origin.job(&queued)["status"], "queued");
+}
+
+#[test]
+fn a_site_that_cannot_be_packed_fails_with_its_reason_and_the_next_job_is_done() {
+    let origin = Origin::of(&[("a.css", "a{}")], &[]);
+    let failed = origin.start();
+    let job = origin.ended(&failed);
+    assert_eq!(job["status"], "failed");
+    assert!(job["error"].as_str().unwrap().contains("page"), "{job}");
+    let answer = origin.call("POST", &format!("{JOBS}/{failed}/bundle"), None);
+    assert_eq!(answer.status, 409);
+    assert!(error(&answer).contains("failed"), "{}", answer.text());
+    write_site(&origin.site(), &small());
+    assert_eq!(origin.bundle().status, 200);
+    std::fs::remove_dir_all(origin.site()).unwrap();
+    let job = origin.ended(&origin.start());
+    assert!(job["status"] == "failed" && job["error"].as_str().unwrap().contains("cannot read"), "{job}");
+}
+
+#[test]
+fn a_site_that_changes_all_the_time_fails_and_is_packed_once_it_is_quiet() {
+    let dir = folder();
+    slow(dir.path());
+    let origin = Origin::in_folder(dir, &[]);
+    let id = origin.start();
+    let mut page = File::options().append(true).open(origin.site().join("p0.html")).unwrap();
+    let mut job = Value::Null;
+    until("the job fails", || {
+        page.write_all(b"<p>more").unwrap();
+        job = origin.job(&id);
+        job["status"] == "failed"
+    });
+    assert!(job["error"].as_str().unwrap().contains("changes again and again"), "{job}");
+    assert_eq!(origin.ended(&origin.start())["status"], "completed");
+}
+
+#[test]
+fn too_many_waiting_jobs_are_429() {
+    let dir = folder();
+    slow(dir.path());
+    let origin = Origin::in_folder(dir, &[]);
+    let body = json!({ "domain": DOMAIN }).to_string();
+    for n in 0..70 {
+        let answer = origin.call("POST", JOBS, Some(&body));
+        if answer.status == 429 {
+            assert!(n >= 64, "only {n} jobs were taken");
+            assert!(answer.header("retry-after").is_some_and(|s| s.parse::<u32>().is_ok()));
+            error(&answer);
+            return;
+        }
+        assert_eq!(answer.status, 202);
+    }
+    panic!("seventy jobs were taken");
+}
+
+#[test]
+fn old_jobs_are_forgotten_with_their_archives() {
+    let origin = Origin::of(&small(), &[]);
+    let first = origin.start();
+    let link = origin.link(&first);
+    for _ in 0..32 {
+        origin.ended(&origin.start());
+    }
+    assert_eq!(origin.call("GET", &format!("{JOBS}/{first}"), None).status, 404);
+    let answer = origin.get(&link, &[]);
+    assert_eq!(answer.status, 404);
+    assert!(answer.text().contains("<Code>NoSuchKey</Code>"), "{}", answer.text());
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Who may ask, and for what
+
+#[test]
+fn every_v1_route_demands_the_key() {
+    let origin = Origin::of(&small(), &[]);
+    let id = origin.start();
+    let wrong = ["", "Authorization: Bearer", "Authorization: Bearer wrong", &format!("Authorization: Basic {KEY}")]
+        .map(str::to_owned);
+    for field in wrong.into_iter().chain([
+        format!("Authorization: Bearer {KEY}x"),
+        format!("Authorization: Bearer {}", &KEY[1..]),
+        format!("Authorization: Bearer {KEY}\r\nAuthorization: Bearer {KEY}"),
+    ]) {
+        for (method, target) in [
+            ("POST", JOBS.to_owned()),
+            ("GET", format!("{JOBS}/{id}")),
+            ("HEAD", format!("{JOBS}/{id}")),
+            ("POST", format!("{JOBS}/{id}/bundle")),
+            ("DELETE", JOBS.to_owned()),
+            ("GET", format!("{JOBS}/se_0000000000000000")),
+            ("GET", "/v1".to_owned()),
+            ("GET", "/v1/nothing".to_owned()),
+        ] {
+            let fields: Vec<&str> = if field.is_empty() { vec![] } else { vec![&field] };
+            let answer = request(&origin.daemon.address, method, &target, &fields);
+            assert_eq!(answer.status, 401, "{method} {target} with {field:?}");
+            assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+            if method != "HEAD" {
+                error(&answer);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_key_can_be_exchanged_and_taken_away_while_the_origin_runs() {
+    let origin = Origin::of(&small(), &[]);
+    let status =
+        |key: &str| request(&origin.daemon.address, "GET", "/v1/x", &[&format!("Authorization: Bearer {key}")]).status;
+    assert_eq!((status(KEY), status("adm_other")), (404, 401));
+    key_file(origin.dir.path(), "adm_other");
+    assert_eq!((status(KEY), status("adm_other")), (401, 404));
+    std::fs::write(origin.dir.path().join("key"), "").unwrap();
+    assert_eq!((status(KEY), status("adm_other"), status("")), (503, 503, 503));
+    std::fs::remove_file(origin.dir.path().join("key")).unwrap();
+    assert_eq!(status("adm_other"), 503);
+    key_file(origin.dir.path(), KEY);
+    assert_eq!((status(KEY), status("adm_other")), (404, 401));
+}
+
+#[test]
+fn what_is_asked_wrongly_is_refused_with_an_error_text() {
+    let origin = Origin::of(&small(), &[]);
+    let huge = format!("{{\"domain\":\"{DOMAIN}\",\"x\":\"{}\"}}", "x".repeat(64 * 1024));
+    for (body, status, says) in [
+        ("", 400, "JSON object"),
+        ("[1]", 400, "JSON object"),
+        ("{\"domain\":", 400, "JSON object"),
+        ("{}", 400, "domain is missing"),
+        (r#"{"domain":""}"#, 400, "bad domain"),
+        (r#"{"domain":"https://docs.example"}"#, 400, "scheme"),
+        (r#"{"domain":"docs.example/"}"#, 400, "slash"),
+        (r#"{"domain":"other.example"}"#, 400, "other.example is not served here"),
+        (r#"{"domain":"docs.example","paths":["guides"]}"#, 400, "begins with /"),
+        (r#"{"domain":"docs.example","version":""}"#, 400, "version"),
+        (&huge, 413, "65536 bytes"),
+    ] {
+        let answer = origin.call("POST", JOBS, Some(body));
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert!(error(&answer).contains(says), "{}", answer.text());
+    }
+    for (method, target, status, allow) in [
+        ("GET", JOBS, 405, Some("POST")),
+        ("PUT", JOBS, 405, Some("POST")),
+        ("POST", "/v1/static-export/jobs/se_0", 405, Some("GET, HEAD")),
+        ("GET", "/v1/static-export/jobs/se_0/bundle", 405, Some("POST")),
+        ("POST", "/sites/docs.example/sitemap.xml", 405, Some("GET, HEAD")),
+        ("DELETE", "/bundles/se_0/bundle.tar.gz", 405, Some("GET, HEAD")),
+        ("GET", "/v1/static-export/jobs/se_0", 404, None),
+        ("GET", "/v1/static-export/jobs/%2e%2e%2fx%ff", 404, None),
+        ("POST", "/v1/static-export/jobs/se_0/bundle", 404, None),
+        ("GET", "/v1/static-export", 404, None),
+        ("GET", "/v1/static-export/jobs/se_0/", 404, None),
+        ("GET", "/", 404, None),
+        ("OPTIONS", "*", 404, None),
+    ] {
+        let answer = origin.call(method, target, None);
+        assert_eq!((answer.status, answer.header("allow")), (status, allow), "{method} {target}");
+        error(&answer);
+    }
+    let chunked = format!(
+        "POST {JOBS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {KEY}\r\n\
+         Transfer-Encoding: chunked\r\n\r\n19\r\n{{\"domain\":\"docs.example\"}}\r\n0\r\n\r\n"
+    );
+    assert_eq!(http::parse(&http::raw(&origin.daemon.address, chunked.as_bytes()), false).status, 202);
+}
+
+#[test]
+fn a_job_id_is_decoded() {
+    let origin = Origin::of(&small(), &[]);
+    let id = origin.start();
+    let coded = id.replace('_', "%5f");
+    assert_eq!(origin.job(&coded)["jobId"], id.as_str());
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Links
+
+#[test]
+fn a_link_works_without_the_bearer_and_expires() {
+    let origin = Origin::of(&small(), &["--link-lifetime", "3s"]);
+    let id = origin.start();
+    let link = origin.link(&id);
+    let answer = origin.get(&link, &[]);
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/gzip")));
+    let both = origin.call("GET", &link, None);
+    assert_eq!(both.status, 400);
+    assert!(both.text().contains("<Code>InvalidArgument</Code>"), "{}", both.text());
+    let mut expired = None;
+    until("the link expires", || {
+        let answer = origin.get(&link, &[]);
+        expired = (answer.status != 200).then_some(answer);
+        expired.is_some()
+    });
+    let expired = expired.unwrap();
+    assert_eq!((expired.status, expired.header("content-type")), (403, Some("application/xml")));
+    assert_eq!(
+        expired.text(),
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>AccessDenied</Code>\
+         <Message>Request has expired</Message></Error>"
+    );
+    // The job is as good as ever.
+    assert_eq!(origin.get(&origin.link(&id), &[]).status, 200);
+}
+
+#[test]
+fn an_altered_link_is_refused() {
+    let origin = Origin::of(&small(), &[]);
+    let (id, other) = (origin.start(), origin.start());
+    let link = origin.link(&id);
+    origin.ended(&other);
+    let (path, query) = link.split_once('?').unwrap();
+    let last = if link.ends_with('0') { "1" } else { "0" };
+    for altered in [
+        link.replace(&id, &other),
+        link.replace("expires=1", "expires=2"),
+        format!("{}{last}", &link[..link.len() - 1]),
+        format!("{link}&x=1"),
+        format!("{path}?{}", query.split('&').next().unwrap()),
+    ] {
+        let answer = origin.get(&altered, &[]);
+        assert_eq!(answer.status, 403, "{altered}");
+        assert!(answer.text().contains("<Code>SignatureDoesNotMatch</Code>"), "{}", answer.text());
+    }
+    let answer = origin.get(path, &[]);
+    assert_eq!(answer.status, 403);
+    assert!(answer.text().contains("<Code>AccessDenied</Code>"), "{}", answer.text());
+    // Secrets are drawn anew by every process.
+    let second = Origin::of(&small(), &[]);
+    assert!(second.get(&link, &[]).text().contains("SignatureDoesNotMatch"));
+    let name = link.replace("bundle.tar.gz", "bundle.zip");
+    assert_eq!(origin.get(&name, &[]).status, 404);
+}
+
+#[test]
+fn links_begin_with_the_public_url_when_there_is_one() {
+    let origin = Origin::of(&small(), &["--public-url", "https://exports.example/docs/"]);
+    let id = origin.start();
+    origin.ended(&id);
+    let link = data(&origin.call("POST", &format!("{JOBS}/{id}/bundle"), Some("{}")));
+    let begin = format!("https://exports.example/docs/bundles/{id}/bundle.tar.gz?");
+    assert!(link["bundleUrl"].as_str().unwrap().starts_with(&begin), "{link}");
+}
+
+#[test]
+fn a_bundle_answers_ranges_and_conditions() {
+    let origin = Origin::of(&[("index.html", &text(600_000))], &[]);
+    let link = origin.link(&origin.start());
+    let whole = origin.get(&link, &[]);
+    let (tag, date) = (whole.header("etag").unwrap(), whole.header("last-modified").unwrap());
+    let (bytes, len) = (&whole.body, whole.body.len());
+    assert_eq!((whole.header("accept-ranges"), tag.len()), (Some("bytes"), 34));
+    let head = request(&origin.daemon.address, "HEAD", &link, &[]);
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    for field in ["etag", "last-modified", "content-length", "content-type", "accept-ranges"] {
+        assert_eq!(head.header(field), whole.header(field), "{field}");
+    }
+    for (range, start, end) in
+        [("0-9".to_owned(), 0, 10), ("100-".to_owned(), 100, len), ("-7".to_owned(), len - 7, len)]
+    {
+        for more in [None, Some(format!("If-Range: {tag}")), Some(format!("If-Range: {date}"))] {
+            let fields = [format!("Range: bytes={range}"), more.unwrap_or_else(|| "X-Y: z".to_owned())];
+            let part = origin.get(&link, &fields.each_ref().map(String::as_str));
+            assert_eq!((part.status, part.header("etag")), (206, Some(tag)), "{fields:?}");
+            assert_eq!(part.header("content-range"), Some(&*format!("bytes {start}-{}/{len}", end - 1)));
+            assert_eq!(part.body, bytes[start..end], "{range}");
+        }
+    }
+    let beyond = origin.get(&link, &[&format!("Range: bytes={len}-")]);
+    assert_eq!((beyond.status, beyond.header("content-range")), (416, Some(&*format!("bytes */{len}"))));
+    for whole_again in [
+        &["Range: bytes=0-1,5-6"][..],
+        &["Range: bytes=0-9", "If-Range: \"another\""],
+        &["Range: bytes=0-9", &format!("If-Range: W/{tag}")],
+        &["Range: lines=0-9"],
+        &["If-None-Match: \"another\""],
+    ] {
+        let answer = origin.get(&link, whole_again);
+        assert_eq!((answer.status, &answer.body), (200, bytes), "{whole_again:?}");
+    }
+    for same in [format!("If-None-Match: {tag}"), format!("If-None-Match: \"x\", {tag}"), "If-None-Match: *".to_owned()]
+    {
+        let answer = origin.get(&link, &[&same]);
+        assert_eq!((answer.status, answer.body.len(), answer.header("etag")), (304, 0, Some(tag)), "{same}");
+    }
+    assert_eq!(origin.get(&link, &["If-Match: \"another\""]).status, 412);
+}
+
+#[test]
+fn the_same_content_gives_the_same_etag_and_a_changed_folder_another_bundle() {
+    let origin = Origin::of(&small(), &[]);
+    let (first, second) = (origin.bundle(), origin.bundle());
+    assert_eq!((first.header("etag"), &first.body), (second.header("etag"), &second.body));
+    let elsewhere = Origin::of(&small(), &[]);
+    assert_eq!(elsewhere.bundle().header("etag"), first.header("etag"));
+    write_site(&origin.site(), &[("new.html", "<p>new")]);
+    let third = origin.bundle();
+    assert_ne!(third.header("etag"), first.header("etag"));
+    assert_ne!(third.body, first.body);
+}
+
+#[test]
+fn an_archive_is_handed_out_as_it_is_and_a_bad_one_is_not() {
+    let dir = folder();
+    let built = write_site(&dir.path().join("built"), &small());
+    let zip = dir.path().join("b.zip");
+    end(docwharf().args(["bundle", "pack"]).arg(&built).arg(&zip)).expect(0);
+    let bytes = std::fs::read(&zip).unwrap();
+    std::fs::rename(&zip, dir.path().join("site")).unwrap();
+    let origin = Origin::in_folder(dir, &[]);
+    let id = origin.start();
+    let link = origin.link(&id);
+    assert_eq!(origin.job(&id)["pageCount"], 3);
+    assert!(link.contains("/bundle.zip?"), "{link}");
+    // What was proved is what is handed out, whatever becomes of the file.
+    std::fs::write(origin.site(), "<html>not an archive").unwrap();
+    let answer = origin.get(&link, &[]);
+    assert_eq!(answer.header("content-type"), Some("application/zip"));
+    assert_eq!(answer.body, bytes);
+    let job = origin.ended(&origin.start());
+    assert_eq!(job["status"], "failed");
+    let (why, site) = (job["error"].as_str().unwrap(), origin.site());
+    assert!(why.contains(site.to_str().unwrap()) && why.contains("HTML"), "{job}");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The sitemap
+
+#[test]
+fn the_sitemap_changes_with_any_file() {
+    let origin = Origin::of(&small(), &[]);
+    let target = "/sites/Docs.Example/sitemap.xml";
+    let mut last = origin.get(target, &[]);
+    assert_eq!((last.status, last.header("content-type")), (200, Some("application/xml")));
+    for address in ["", "guides/start"] {
+        let line = format!("<url><loc>https://docs.example/{address}</loc><lastmod>20");
+        assert!(last.text().contains(&line), "{}", last.text());
+    }
+    assert_eq!(last.text().matches("<loc>").count(), 2, "{}", last.text());
+    let change = |n: usize| match n {
+        0 => std::fs::write(origin.site().join("a.css"), "a{color:red}").unwrap(),
+        1 => std::fs::write(origin.site().join("picture.png"), "").unwrap(),
+        2 => std::fs::remove_file(origin.site().join("a.css")).unwrap(),
+        3 => File::options()
+            .append(true)
+            .open(origin.site().join("index.html"))
+            .and_then(|file| file.set_modified(std::time::UNIX_EPOCH + Duration::new(1_700_000_000, 7)))
+            .unwrap(),
+        _ => std::fs::rename(origin.site().join("guides"), origin.site().join("guide")).unwrap(),
+    };
+    for n in 0..5 {
+        let tag = format!("If-None-Match: {}", last.header("etag").unwrap());
+        let same = origin.get(target, &[&tag]);
+        assert_eq!((same.status, same.body.len(), same.header("etag")), (304, 0, last.header("etag")));
+        change(n);
+        let next = origin.get(target, &[&tag, "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT"]);
+        assert_eq!(next.status, 200, "change {n}");
+        assert_ne!(next.body, last.body, "change {n}");
+        last = next;
+    }
+    assert!(last.text().contains("<lastmod>2023-11-14T22:13:20.000000007Z</lastmod>"), "{}", last.text());
+    // A deletion leaves no date: only tags count.
+    for date in
+        ["If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT", "If-Unmodified-Since: Thu, 01 Jan 1970 00:00:00 GMT"]
+    {
+        assert_eq!(origin.get(target, &[date]).status, 200, "{date}");
+    }
+    let head = request(&origin.daemon.address, "HEAD", target, &[]);
+    assert_eq!((head.header("etag"), head.body.len()), (last.header("etag"), 0));
+    for unknown in ["/sites/other.example/sitemap.xml", "/sites/%2e%2e/sitemap.xml", "/sites/docs.example/robots.txt"] {
+        let answer = origin.get(unknown, &[]);
+        assert_eq!(answer.status, 404, "{unknown}");
+        error(&answer);
+    }
+    std::fs::remove_dir_all(origin.site()).unwrap();
+    let gone = origin.get(target, &[]);
+    assert_eq!(gone.status, 503);
+    assert!(!error(&gone).contains(origin.dir.path().to_str().unwrap()), "{}", gone.text());
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// The process
+
+#[test]
+fn neither_key_nor_link_is_in_the_log_and_nothing_is_left_behind() {
+    let mut origin = Origin::of(&small(), &[]);
+    let link = origin.link(&origin.start());
+    origin.get(&link, &[]);
+    origin.get("/v1/x", &[&format!("Authorization: Bearer {KEY}x")]);
+    let signature = link.split("signature=").nth(1).unwrap().to_owned();
+    let temporary = origin.dir.path().join("tmp");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 1);
+    origin.daemon.signal("TERM");
+    assert_eq!(origin.daemon.wait(Duration::from_secs(20)), Some(0));
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0);
+    let log = origin.log();
+    assert!(log.contains("making docs.example") && log.contains("completed, 3 pages"), "{log}");
+    for secret in [KEY, &signature, "signature="] {
+        assert!(!log.contains(secret), "{log}");
+    }
+}
+
+#[test]
+fn a_stop_abandons_the_job_under_way_and_leaves_nothing_of_it() {
+    let dir = folder();
+    slow(dir.path());
+    let mut origin = Origin::in_folder(dir, &[]);
+    let id = origin.start();
+    until("the bundle is being written", || origin.job(&id)["progress"].as_u64() > Some(25));
+    origin.daemon.signal("TERM");
+    assert_eq!(origin.daemon.wait(Duration::from_secs(20)), Some(0));
+    assert_eq!(std::fs::read_dir(origin.dir.path().join("tmp")).unwrap().count(), 0, "{}", origin.log());
+}
+
+#[test]
+fn a_download_that_has_begun_is_finished_after_the_stop() {
+    // Larger than what sockets buffer, so that it is under way when the stop comes.
+    let dir = folder();
+    let mut noise = Vec::with_capacity(24 << 20);
+    let mut state = 1u64;
+    while noise.len() < 24 << 20 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        noise.extend_from_slice(&(state >> 8).to_le_bytes()[..6]);
+    }
+    write_site(&dir.path().join("site"), &[("index.html", "<p>home")]);
+    std::fs::write(dir.path().join("site/noise.bin"), noise).unwrap();
+    let mut origin = Origin::in_folder(dir, &[]);
+    let link = origin.link(&origin.start());
+    let mut connection = http::Connection::open(&origin.daemon.address);
+    connection.send(format!("GET {link} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    let mut first = [0; 1];
+    connection.stream.peek(&mut first).unwrap();
+    origin.daemon.signal("INT");
+    until("nobody is accepted any more", || std::net::TcpStream::connect(&origin.daemon.address).is_err());
+    assert!(connection.response(false).body.len() > 20 << 20);
+    assert_eq!(origin.daemon.wait(Duration::from_secs(20)), Some(0));
+}
+
+#[test]
+fn the_api_can_be_served_within_another_program() {
+    use docwharf::origin::source::ProjectSource;
+    use docwharf::origin::{Domain, Organization, OriginProject, OriginServer, OriginSettings, serve};
+    let dir = folder();
+    let project = OriginProject {
+        id: "docs".to_owned(),
+        domain: Domain::parse(DOMAIN).unwrap(),
+        source: ProjectSource::Directory(write_site(&dir.path().join("site"), &small())),
+        exports: true,
+        previews: false,
+    };
+    let limits = docwharf::model::limits::BundleLimits::default();
+    let settings = OriginSettings {
+        organizations: vec![Organization { id: "acme".to_owned(), projects: vec![project] }],
+        key_file: Some(("acme".to_owned(), key_file(dir.path(), KEY))),
+        ..OriginSettings::new(docwharf::seal::SealOptions::new(limits))
+    };
+    let origin = OriginServer::new(settings).unwrap();
+    assert!(!format!("{origin:?}").contains(KEY));
+    // Nobody else is given the port when it is let go.
+    let port = ReservedPort::new();
+    let listener = docwharf::serve::listener::bind(port.address.parse().unwrap()).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let served = runtime.spawn(serve(origin, vec![listener], stopped));
+    assert_eq!(http::get(&port.address, "/sites/docs.example/sitemap.xml").status, 200);
+    stop.send_replace(true);
+    runtime.block_on(served).unwrap().unwrap();
+    assert!(std::net::TcpStream::connect(&port.address).is_err());
+}
+
+#[test]
+fn what_cannot_be_served_is_one_line_and_exit_2() {
+    let dir = folder();
+    write_site(&dir.path().join("site"), &small());
+    let key = key_file(dir.path(), KEY);
+    let (key, site) = (key.to_str().unwrap(), format!("{DOMAIN}={}", dir.path().join("site").display()));
+    let (missing, empty, two) = (dir.path().join("none"), dir.path().join("empty"), dir.path().join("two"));
+    std::fs::write(&empty, " \n").unwrap();
+    std::fs::write(&two, "adm_s3cret-one\nadm_s3cret-two\n").unwrap();
+    for (arguments, says) in [
+        (&["--key-file", key][..], "--site"),
+        (&["--site", &site], "--key-file"),
+        (&["--site", &site, "--key-file", missing.to_str().unwrap()], "admin key"),
+        (&["--site", &site, "--key-file", empty.to_str().unwrap()], "is empty"),
+        (&["--site", &site, "--key-file", two.to_str().unwrap()], "control characters"),
+        (&["--site", "docs.example=/no/such/site", "--key-file", key], "/no/such/site"),
+        (&["--site", "docs.example", "--key-file", key], "docs.example.com=path"),
+        (&["--site", "https://docs.example=.", "--key-file", key], "scheme"),
+        (&["--site", &site, "--site", &site, "--key-file", key], "twice"),
+        (&["--site", &site, "--key-file", key, "--link-lifetime", "8d"], "7d"),
+        (&["--site", &site, "--key-file", key, "--link-lifetime", "1"], "duration"),
+        (&["--site", &site, "--key-file", key, "--public-url", "docs.example"], "scheme"),
+        (&["--site", &site, "--key-file", key, "--listen", "nowhere"], "address"),
+    ] {
+        let ended = run(["origin"].iter().chain(arguments)).expect(2);
+        assert_eq!((ended.stderr.lines().count(), ended.stdout.as_str()), (1, ""), "{}", ended.stderr);
+        assert!(ended.stderr.starts_with("docwharf: ") && ended.stderr.contains(says), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("s3cret"), "{}", ended.stderr);
+    }
+}

@@ -1,0 +1,838 @@
+//! What a reader's browser is promised about the addresses of a site: methods, names, redirects, what is missing.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+
+use support::http::{self, Response, get, gunzip, request};
+use support::{Daemon, archive, docwharf, folder, site, text, write_site, zip};
+
+/// For how many seconds caches may keep this.
+fn max_age(response: &Response) -> Option<u64> {
+    let value = response.header("cache-control")?;
+    value.split(',').find_map(|part| part.trim().strip_prefix("max-age=")?.parse().ok())
+}
+
+/// Whether no cache may keep this for more than a minute.
+fn is_short_lived(response: &Response) -> bool {
+    let value = response.header("cache-control").unwrap_or_default();
+    value.contains("no-store") || value.contains("no-cache") || max_age(response).is_some_and(|age| age <= 60)
+}
+
+const GZIP: &str = "Accept-Encoding: gzip";
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Methods
+
+#[test]
+fn the_site_answers_get_head_and_options_and_nothing_else() {
+    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("a.css", "a{}"), ("x/index.html", "<p>x")], &[]);
+    for target in ["/", "/a.css", "/x", "/nowhere", "/nowhere.js", "/%00", "*"] {
+        let answer = request(&daemon.address, "OPTIONS", target, &[]);
+        if target != "/%00" {
+            assert_eq!(answer.status, 204, "OPTIONS {target}");
+            assert_eq!(answer.header("allow"), Some(ALLOW), "OPTIONS {target}");
+        }
+        assert!(answer.status < 500, "OPTIONS {target}");
+        for method in ["POST", "PUT", "DELETE", "PATCH", "PROPFIND", "BREW", "get"] {
+            if target == "*" {
+                continue;
+            }
+            let answer = request(&daemon.address, method, target, &[]);
+            assert_eq!(answer.status, 405, "{method} {target}");
+            assert_eq!(answer.header("allow"), Some(ALLOW), "{method} {target}");
+        }
+    }
+}
+
+#[test]
+fn trace_echoes_nothing() {
+    let (_dir, daemon) = site(&[("index.html", "<p>home")], &[]);
+    for target in ["/", "/s3cret-path"] {
+        let answer = request(&daemon.address, "TRACE", target, &["X-Mine: s3cret-field", "Cookie: s3cret-cookie"]);
+        assert_eq!(answer.status, 405);
+        assert_eq!(answer.header("allow"), Some(ALLOW));
+        assert!(!format!("{:?}{}", answer.headers, answer.text()).contains("s3cret"), "{answer:?}");
+    }
+}
+
+#[test]
+fn head_has_every_field_of_get_and_no_body() {
+    let long = text(100_000);
+    let (_dir, daemon) = site(
+        &[
+            ("index.html", &long),
+            ("404.html", "<p>the site's own page for what is missing"),
+            ("x/index.html", "<p>x"),
+            ("picture.png", "not really"),
+            ("empty.txt", ""),
+            ("_docwharf/x.html", "<p>reserved"),
+        ],
+        &["--slashes", "redirect"],
+    );
+    let tag = get(&daemon.address, "/").header("etag").expect("a tag").to_owned();
+    let none_match = format!("If-None-Match: {tag}");
+    let requests: &[(&str, &[&str], u16)] = &[
+        ("/", &[], 200),
+        ("/", &[GZIP], 200),
+        ("/", &[&none_match], 304),
+        ("/", &["If-Match: \"x\""], 412),
+        ("/", &["Range: bytes=5-9"], 206),
+        ("/", &[GZIP, "Range: bytes=5-9"], 206),
+        ("/", &["Range: bytes=999999-"], 416),
+        ("/picture.png", &[], 200),
+        ("/picture.png", &["Range: bytes=-1"], 206),
+        ("/empty.txt", &[], 200),
+        ("/empty.txt", &[GZIP], 200),
+        ("/x?y=z", &[], 307),
+        ("/missing", &[], 404),
+        ("/missing", &[GZIP], 404),
+        ("/missing.js", &[], 404),
+        ("/.git/config", &[], 404),
+        ("/_docwharf/x", &[], 404),
+        ("/%01", &[], 400),
+    ];
+    for &(target, fields, status) in requests {
+        let told = |method| {
+            let mut answer = request(&daemon.address, method, target, fields);
+            assert_eq!(answer.status, status, "{method} {target} {fields:?}");
+            answer.headers.retain(|(name, _)| name != "date");
+            answer.headers.sort();
+            answer
+        };
+        let (full, head) = (told("GET"), told("HEAD"));
+        assert_eq!(full.headers, head.headers, "{target} {fields:?}");
+        assert!(head.body.is_empty(), "{target} {fields:?}");
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Addresses
+
+#[test]
+fn every_form_of_an_address_reaches_the_page_in_either_layout() {
+    for page in ["guides/x.html", "guides/x/index.html"] {
+        let (_dir, daemon) = site(&[("index.html", "<p>home"), (page, "<p>the page")], &["--slashes", "serve"]);
+        for target in
+            ["/guides/x", "/guides/x/", "/guides/x.html", "/guides/x/index.html", "/guides/x?a=b", "/guides/%78"]
+        {
+            let answer = get(&daemon.address, target);
+            assert_eq!((answer.status, answer.text().as_str()), (200, "<p>the page"), "{page} at {target}");
+            assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"), "{page} at {target}");
+        }
+        for target in ["/", "/index.html", "/?a", "/index"] {
+            assert_eq!(get(&daemon.address, target).text(), "<p>home", "{target}");
+        }
+        for target in
+            ["/guides", "/guides/", "/guides/index.html", "/guides/x/y", "/guides/x//", "/guides//x", "/Guides/x"]
+        {
+            assert_eq!(get(&daemon.address, target).status, 404, "{page} at {target}");
+        }
+    }
+}
+
+#[test]
+fn redirects_lead_to_the_folder_that_relative_links_are_meant_for_and_keep_the_query() {
+    let files = [
+        ("index.html", "<p>home"),
+        ("dir/index.html", "<p>dir"),
+        ("page.html", "<p>page"),
+        ("both.html", "<p>both, the file"),
+        ("both/index.html", "<p>both, the folder"),
+        ("taken", "no page"),
+        ("taken.html", "<p>taken"),
+        ("a b/index.html", "<p>a b"),
+        ("\u{e9}/index.html", "<p>e"),
+        ("what?/index.html", "<p>what"),
+        ("50%/index.html", "<p>half"),
+    ];
+    let (_dir, daemon) = site(&files, &["--slashes", "redirect"]);
+    for (target, expected) in [
+        ("/dir", "-> /dir/"),
+        ("/dir.html", "-> /dir/"),
+        ("/dir/", "<p>dir"),
+        ("/dir/index.html", "<p>dir"),
+        ("/page", "<p>page"),
+        ("/page.html", "<p>page"),
+        ("/page/", "-> /page"),
+        ("/page/index.html", "-> /page"),
+        ("/both", "<p>both, the file"),
+        ("/both/", "<p>both, the folder"),
+        ("/both.html", "<p>both, the file"),
+        ("/both/index.html", "<p>both, the folder"),
+        ("/taken", "no page"),
+        ("/taken/", "-> /taken.html"),
+        ("/", "<p>home"),
+        ("/index.html", "<p>home"),
+        ("/a%20b", "-> /a%20b/"),
+        ("/%C3%A9", "-> /%C3%A9/"),
+        ("/what%3F", "-> /what%3F/"),
+        ("/50%25", "-> /50%25/"),
+    ] {
+        for query in ["", "?q=a%20b&r=//x/../y?"] {
+            let answer = get(&daemon.address, &format!("{target}{query}"));
+            if let Some(to) = expected.strip_prefix("-> ") {
+                assert_eq!(answer.status, 307, "{target}");
+                assert_eq!(answer.header("location"), Some(format!("{to}{query}").as_str()), "{target}");
+                assert!(is_short_lived(&answer), "{target}: {answer:?}");
+                let there = get(&daemon.address, to);
+                assert_eq!(there.status, 200, "{to} is no second redirect");
+            } else {
+                assert_eq!((answer.status, answer.text().as_str()), (200, expected), "{target}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_redirect_is_ascii_whatever_the_query_is_written_with() {
+    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("dir/index.html", "<p>dir")], &["--slashes", "redirect"]);
+    let answer = get(&daemon.address, "/dir?q=\u{e9}&r=%C3%A9+\u{1f600}");
+    assert_eq!(answer.status, 307);
+    assert_eq!(answer.header("location"), Some("/dir/?q=%C3%A9&r=%C3%A9+%F0%9F%98%80"));
+}
+
+#[test]
+fn without_a_word_from_the_operator_the_site_decides_about_slashes() {
+    let pages = [("index.html", "<p>home"), ("x/index.html", "<p>x"), ("y.html", "<p>y")];
+    for (extra, targets, status) in [
+        ("_next/static/a.js", ["/x", "/y/"], 200),
+        ("docs/_next/static/a.js", ["/x", "/y/"], 307),
+        ("_nextish/a.js", ["/x", "/y/"], 307),
+        ("_next", ["/x", "/y/"], 307),
+    ] {
+        let files: Vec<_> = pages.iter().copied().chain([(extra, "1")]).collect();
+        for more in [&[][..], &["--slashes", "auto"]] {
+            let (_dir, daemon) = site(&files, more);
+            for target in targets {
+                assert_eq!(get(&daemon.address, target).status, status, "{target} beside {extra}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_page_file_wins_over_the_folder_of_its_name_and_folders_are_never_listed() {
+    let files = [
+        ("index.html", "<p>home"),
+        ("x.html", "<p>file"),
+        ("x/index.html", "<p>folder"),
+        ("x/y.html", "<p>y"),
+        ("bare/y.html", "<p>y"),
+        ("z.html", "<p>z"),
+        ("z/y.txt", "y"),
+    ];
+    for how in ["serve", "redirect"] {
+        let (_dir, daemon) = site(&files, &["--slashes", how]);
+        for (target, body) in [
+            ("/x", "<p>file"),
+            ("/x/", "<p>folder"),
+            ("/x.html", "<p>file"),
+            ("/x/index.html", "<p>folder"),
+            ("/z", "<p>z"),
+        ] {
+            assert_eq!(get(&daemon.address, target).text(), body, "{target}, {how}");
+        }
+        for target in ["/bare", "/bare/", "/bare/index.html", "/bare.html"] {
+            let answer = get(&daemon.address, target);
+            assert_eq!(answer.status, 404, "{target}, {how}");
+            assert!(!answer.text().contains("y.html"), "{target}, {how}");
+        }
+    }
+}
+
+#[test]
+fn no_redirect_leads_to_another_host() {
+    let files = [("index.html", "<p>home"), ("evil.example/index.html", "<p>x"), ("x/index.html", "<p>x")];
+    for more in [&["--slashes", "redirect"][..], &["--slashes", "redirect", "--base-path", "/docs/"]] {
+        let (_dir, daemon) = site(&files, more);
+        for target in [
+            "//evil.example",
+            "///evil.example",
+            "//evil.example/..",
+            "/%2Fevil.example",
+            "/%2f%2fevil.example",
+            "/\\evil.example",
+            "/%5Cevil.example",
+            "/%5c%5cevil.example",
+            "/.//evil.example",
+            "//x",
+            "/x//",
+            "/docs//evil.example",
+            "/docs/%2Fevil.example",
+            "/docs/%5Cevil.example",
+            "/docs//x",
+            "/evil.example",
+            "/x",
+            "/docs/x",
+            "/docs",
+            "http://evil.example/x",
+            "http://evil.example/docs/x",
+            "http://evil.example",
+        ] {
+            let answer = request(
+                &daemon.address,
+                "GET",
+                target,
+                &["X-Forwarded-Host: evil.example", "Forwarded: host=evil.example"],
+            );
+            assert!(answer.status < 500, "{target}");
+            if let Some(to) = answer.header("location") {
+                assert!(
+                    to.starts_with('/') && !to.starts_with("//") && !to.starts_with("/\\"),
+                    "{target} leads to {to}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_base_path_is_where_the_site_begins() {
+    let files = [
+        ("index.html", "<p>home"),
+        ("x/index.html", "<p>x"),
+        ("a.css", "a{}"),
+        ("docs/deep.html", "<p>deep"),
+        ("404.html", "<p>own"),
+    ];
+    for base in ["/docs", "/docs/"] {
+        let (_dir, daemon) = site(&files, &["--base-path", base]);
+        for (target, expected) in [
+            ("/", "-> /docs/"),
+            ("/?a=b", "-> /docs/?a=b"),
+            ("/docs", "-> /docs/"),
+            ("/docs?a=b", "-> /docs/?a=b"),
+            ("/docs/", "<p>home"),
+            ("/docs/index.html", "<p>home"),
+            ("/docs/x", "-> /docs/x/"),
+            ("/docs/x?a=b", "-> /docs/x/?a=b"),
+            ("/docs/x/", "<p>x"),
+            ("/docs/a.css", "a{}"),
+            ("/docs/docs/deep", "<p>deep"),
+            ("/%64ocs/a.css", "a{}"),
+        ] {
+            let answer = get(&daemon.address, target);
+            if let Some(to) = expected.strip_prefix("-> ") {
+                assert_eq!((answer.status, answer.header("location")), (307, Some(to)), "{target}");
+            } else {
+                assert_eq!((answer.status, answer.text().as_str()), (200, expected), "{target}");
+            }
+        }
+        for target in [
+            "/x",
+            "/x/",
+            "/a.css",
+            "/index.html",
+            "/docsx",
+            "/docs.html",
+            "/Docs/",
+            "/doc",
+            "//docs/",
+            "/docs//a.css",
+            "/docs/../a.css",
+        ] {
+            assert_eq!(get(&daemon.address, target).status, 404, "{target}");
+        }
+        let script = get(&daemon.address, "/outside.js");
+        assert_eq!(script.status, 404);
+        assert!(script.body.len() < 100, "a missing script gets a line, outside too: {}", script.text());
+    }
+}
+
+#[test]
+fn names_are_decoded_once_and_then_taken_literally() {
+    let dir = folder();
+    let root = dir.path().join("site");
+    let files = [
+        ("index.html", "<p>home"),
+        ("a+b.html", "plus"),
+        ("a b.html", "space"),
+        ("100%.html", "percent"),
+        ("a%41.html", "literal escape"),
+        ("[[...slug]].html", "slug"),
+        ("[id]/index.html", "id"),
+        ("a..b.html", "dots"),
+        ("..a.html", "two dots first"),
+        (".../x.html", "three dots"),
+        ("\u{65e5}\u{672c}.html", "japanese"),
+        ("caf\u{e9}.html", "composed"),
+        ("cafe\u{301}.html", "decomposed"),
+        ("q?x#y.html", "delimiters"),
+        ("ab:c;d=,e&f'g(h)!$@~.html", "punctuation"),
+        ("back\\slash.html", "backslash"),
+        ("quote\"<>.html", "quote"),
+        ("Case.html", "upper"),
+        ("case.html", "lower"),
+    ];
+    write_site(&root, &files);
+    std::fs::write(root.join(std::ffi::OsStr::from_bytes(b"latin-\xe9.html")), "latin").expect("any bytes are a name");
+    let daemon = Daemon::serve(&root, &["--slashes", "serve"]);
+    for (target, body) in [
+        ("/a+b", "plus"),
+        ("/a%2Bb", "plus"),
+        ("/a%2bb.html", "plus"),
+        ("/a%20b", "space"),
+        ("/100%25", "percent"),
+        ("/100%25.html", "percent"),
+        ("/a%2541", "literal escape"),
+        ("/[[...slug]]", "slug"),
+        ("/%5B%5B...slug%5D%5D", "slug"),
+        ("/%5b%5b%2e%2e%2eslug%5d%5d.html", "slug"),
+        ("/[id]", "id"),
+        ("/%5Bid%5D/", "id"),
+        ("/a..b", "dots"),
+        ("/a%2e%2eb.html", "dots"),
+        ("/..a", "two dots first"),
+        ("/.../x", "three dots"),
+        ("/%E6%97%A5%E6%9C%AC", "japanese"),
+        ("/%e6%97%a5%e6%9c%ac.html", "japanese"),
+        ("/caf%C3%A9", "composed"),
+        ("/cafe%CC%81", "decomposed"),
+        ("/q%3Fx%23y", "delimiters"),
+        ("/ab:c;d=,e&f'g(h)!$@~", "punctuation"),
+        ("/back%5Cslash", "backslash"),
+        ("/quote%22%3C%3E", "quote"),
+        ("/latin-%E9", "latin"),
+        ("/Case", "upper"),
+        ("/case", "lower"),
+        ("/%63ase", "lower"),
+    ] {
+        let answer = get(&daemon.address, target);
+        assert_eq!((answer.status, answer.text().as_str()), (200, body), "{target}");
+    }
+    for target in ["/a%2Fb", "/a%252Bb", "/a%41", "/aA", "/a%252541", "/100%2525", "/latin-%C3%A9", "/CASE"] {
+        assert_eq!(get(&daemon.address, target).status, 404, "{target}");
+    }
+    // What is no escape at all is either itself or refused.
+    for target in [
+        "/%",
+        "/%4",
+        "/%zz",
+        "/a%4",
+        "/%%41",
+        "/%u0041",
+        "/caf\u{e9}",
+        "/\u{65e5}",
+        "/a\"b",
+        "/a<b>",
+        "/a|b",
+        "/a^b",
+        "/a`b{c}",
+    ] {
+        assert!(matches!(get(&daemon.address, target).status, 200 | 400 | 404), "{target}");
+    }
+    assert!(matches!(get(&daemon.address, "/100%").status, 200 | 400));
+}
+
+#[test]
+fn control_characters_in_an_address_are_refused() {
+    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("tab\there.html", "x"), ("line\nfeed.html", "x")], &[]);
+    for target in [
+        "/%00",
+        "/index.html%00",
+        "/%00index.html",
+        "/a%0d%0aSet-Cookie:x",
+        "/tab%09here",
+        "/line%0Afeed.html",
+        "/%1f",
+        "/%7F",
+    ] {
+        let answer = get(&daemon.address, target);
+        assert!(matches!(answer.status, 400 | 404), "{target}: {}", answer.status);
+        assert!(answer.header("set-cookie").is_none(), "{target}");
+    }
+    for byte in [0x00u8, 0x01, 0x7f] {
+        let mut bytes = b"GET /x".to_vec();
+        bytes.push(byte);
+        bytes.extend_from_slice(b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        assert!(matches!(http::parse(&http::raw(&daemon.address, &bytes), false).status, 400 | 404), "{byte:02x}");
+    }
+    for target in ["/a%0d%0aSet-Cookie:x=y", "/x?a=%0d%0aSet-Cookie:x=y"] {
+        assert!(get(&daemon.address, target).header("set-cookie").is_none());
+    }
+}
+
+#[test]
+fn no_spelling_of_an_address_leads_outside() {
+    let dir = folder();
+    let root = write_site(
+        &dir.path().join("site"),
+        &[("index.html", "<p>home"), ("x/index.html", "<p>x"), ("x/y.html", "<p>y")],
+    );
+    write_site(dir.path(), &[("secret.html", "TOPSECRET"), ("secret", "TOPSECRET"), ("site.html", "TOPSECRET")]);
+    for more in [&[][..], &["--base-path", "/docs"]] {
+        let daemon = Daemon::serve(&root, more);
+        for way in [
+            "/../",
+            "/../../../../../../../../",
+            "/x/../../",
+            "/x/../../../",
+            "/./../",
+            "/x/y/../../../",
+            "/%2e%2e/",
+            "/%2E%2E/",
+            "/.%2e/",
+            "/%2e./",
+            "/..%2f",
+            "/..%2F",
+            "/%2e%2e%2f",
+            "/%2e%2e%5c",
+            "/..%5c",
+            "/..\\",
+            "/%252e%252e/",
+            "/%252e%252e%252f",
+            "/..%252f",
+            "/..%25252f",
+            "/..%c0%af",
+            "/%c0%ae%c0%ae/",
+            "/%e0%80%ae%e0%80%ae/",
+            "/..;/",
+            "/..%00/",
+            "/..%20/",
+            "/.../",
+            "/....//",
+            "/.%00./",
+            "//../",
+            "/docs/../",
+            "/docs/%2e%2e/",
+            "/docs/..%2f..%2f",
+        ] {
+            for name in ["secret", "secret.html", "etc/passwd", "site", "etc/passwd%00.html"] {
+                let target = format!("{way}{name}");
+                let answer = get(&daemon.address, &target);
+                assert!(matches!(answer.status, 400 | 404), "{target}: {}", answer.status);
+                assert!(!answer.text().contains("TOPSECRET") && !answer.text().contains("root:"), "{target}");
+            }
+        }
+        let absolute = root.with_file_name("secret.html");
+        let absolute = absolute.to_str().expect("a plain path");
+        for target in [
+            absolute.to_owned(),
+            format!("/{absolute}"),
+            format!("file://{absolute}"),
+            absolute.replace('/', "%2F"),
+            "../secret.html".into(),
+            "secret.html".into(),
+        ] {
+            let answer = get(&daemon.address, &target);
+            assert!(matches!(answer.status, 400 | 404), "{target}: {}", answer.status);
+            assert!(!answer.text().contains("TOPSECRET"), "{target}");
+        }
+        // Nor does a redirect say where the site is.
+        for target in ["/x", "/..", "/../", "/docs/.."] {
+            let answer = get(&daemon.address, target);
+            assert!(!format!("{answer:?}").contains(dir.path().to_str().expect("a plain path")), "{target}");
+        }
+    }
+}
+
+#[test]
+fn hidden_and_reserved_names_are_not_served_and_well_known_is() {
+    let files = [
+        ("index.html", "<p>home"),
+        (".git/config", "HIDDEN"),
+        (".git/index.html", "HIDDEN"),
+        (".env", "HIDDEN"),
+        (".hidden.html", "HIDDEN"),
+        ("a/.htpasswd", "HIDDEN"),
+        ("a/.well-known/.secret", "HIDDEN"),
+        (".well-known/.secret", "HIDDEN"),
+        (".well-knownx/a.txt", "HIDDEN"),
+        ("_docwharf/search.js", "HIDDEN"),
+        ("_docwharf/x.html", "HIDDEN"),
+        ("_docwharf/index.html", "HIDDEN"),
+        (".well-known/security.txt", "Contact: x"),
+        ("a/.well-known/b.txt", "b"),
+        ("a/_docwharf/x.html", "<p>deeper"),
+        ("_docwharfs.html", "<p>another name"),
+    ];
+    let (_dir, daemon) = site(&files, &["--slashes", "serve"]);
+    for target in [
+        "/.git/config",
+        "/.git/",
+        "/.git",
+        "/.git/index.html",
+        "/.env",
+        "/.hidden.html",
+        "/.hidden",
+        "/%2egit/config",
+        "/%2Eenv",
+        "/a/.htpasswd",
+        "/a/%2ehtpasswd",
+        "/a/.well-known/.secret",
+        "/.well-known/.secret",
+        "/.well-knownx/a.txt",
+        "/_docwharf/search.js",
+        "/_docwharf/x.html",
+        "/_docwharf/x",
+        "/_docwharf/",
+        "/_docwharf",
+        "/%5fdocwharf/x.html",
+        "/_docwharf%2fx.html",
+    ] {
+        let answer = get(&daemon.address, target);
+        assert_eq!(answer.status, 404, "{target}");
+        assert!(!answer.text().contains("HIDDEN"), "{target}");
+    }
+    for (target, body) in [
+        ("/.well-known/security.txt", "Contact: x"),
+        ("/%2Ewell-known/security.txt", "Contact: x"),
+        ("/a/.well-known/b.txt", "b"),
+        ("/a/_docwharf/x", "<p>deeper"),
+        ("/_docwharfs", "<p>another name"),
+    ] {
+        assert_eq!(get(&daemon.address, target).text(), body, "{target}");
+    }
+}
+
+#[test]
+fn wrapper_folder_launchers_and_junk_are_not_part_of_the_site() {
+    let members = [
+        zip::deflated("export/index.html", "<p>home"),
+        zip::deflated("export/guides/serve.js", "content()"),
+        zip::stored("export/serve.js", "LAUNCHER"),
+        zip::stored("export/Start Docs.bat", "LAUNCHER"),
+        zip::stored("Start Docs.command", "LAUNCHER"),
+        zip::stored("serve.js", "LAUNCHER"),
+        zip::stored("__MACOSX/export/._index.html", "JUNK"),
+        zip::stored("export/.DS_Store", "JUNK"),
+        zip::stored("export/a/Thumbs.db", "JUNK"),
+        zip::stored("export/a/desktop.ini", "JUNK"),
+        zip::stored("export/.well-known/x.txt", "known"),
+    ];
+    let (_dir, daemon) = archive(&zip::zip(&members));
+    for (target, body) in [("/", "<p>home"), ("/guides/serve.js", "content()"), ("/.well-known/x.txt", "known")] {
+        assert_eq!(get(&daemon.address, target).text(), body, "{target}");
+    }
+    for target in [
+        "/serve.js",
+        "/Start%20Docs.bat",
+        "/Start%20Docs.command",
+        "/export/",
+        "/export/index.html",
+        "/export/serve.js",
+        "/__MACOSX/export/._index.html",
+        "/.DS_Store",
+        "/a/Thumbs.db",
+        "/a/desktop.ini",
+    ] {
+        let answer = get(&daemon.address, target);
+        assert_eq!(answer.status, 404, "{target}");
+        assert!(!answer.text().contains("LAUNCHER") && !answer.text().contains("JUNK"), "{target}");
+    }
+}
+
+#[test]
+fn a_link_that_stays_inside_is_followed_and_one_that_leads_outside_is_left_out_with_a_warning() {
+    use std::os::unix::fs::symlink;
+    let dir = folder();
+    let root = write_site(&dir.path().join("site"), &[("index.html", "<p>home"), ("real/a.html", "<p>a")]);
+    write_site(dir.path(), &[("outside/secret.html", "TOPSECRET")]);
+    symlink("real/a.html", root.join("page.html")).expect("links can be made");
+    symlink("real", root.join("alias")).expect("links can be made");
+    let stderr = dir.path().join("stderr");
+    let log = File::create(&stderr).expect("a file can be made");
+    let serve = |log: File| {
+        let mut command = docwharf();
+        command.arg("serve").arg(&root).args(["--listen", "127.0.0.1:0"]).stderr(log);
+        Daemon::start(&mut command)
+    };
+    let daemon = serve(log);
+    assert_eq!(get(&daemon.address, "/page").text(), "<p>a");
+    assert_eq!(get(&daemon.address, "/alias/a").text(), "<p>a");
+    drop(daemon);
+    assert_eq!(std::fs::read_to_string(&stderr).expect("a log"), "", "nothing to warn of");
+
+    symlink(dir.path().join("outside"), root.join("out")).expect("links can be made");
+    for (links, more) in [(1, ""), (4, "3 more")] {
+        if links > 1 {
+            symlink("../outside/secret.html", root.join("secret.html")).expect("links can be made");
+            symlink("/etc/passwd", root.join("passwd.txt")).expect("links can be made");
+            symlink("nowhere", root.join("dangling.html")).expect("links can be made");
+        }
+        let daemon = serve(File::create(&stderr).expect("a file can be made"));
+        for target in ["/out/secret", "/out/secret.html", "/out", "/secret", "/passwd.txt", "/dangling"] {
+            let answer = get(&daemon.address, target);
+            assert_eq!(answer.status, 404, "{target}");
+            assert!(!answer.text().contains("TOPSECRET") && !answer.text().contains("root:"), "{target}");
+        }
+        assert_eq!(get(&daemon.address, "/page").text(), "<p>a");
+        drop(daemon);
+        let said = std::fs::read_to_string(&stderr).expect("a log");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains("warning") && said.contains(more) && said.contains("left out"), "{said}");
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What is not there
+
+const OWN_404: &str = "<h1>the site's own page for what is missing</h1>";
+
+#[test]
+fn a_missing_page_gets_the_sites_page_and_a_missing_file_one_line() {
+    for page in ["404.html", "404/index.html"] {
+        let (_dir, daemon) = site(&[("index.html", "<p>home"), (page, OWN_404), ("v/index.html", "<p>v")], &[]);
+        for target in [
+            "/zzz",
+            "/zzz/",
+            "/zzz.html",
+            "/zzz.htm",
+            "/zzz.HTML",
+            "/release-1.0",
+            "/v1.2.3",
+            "/a/b/zzz",
+            "/zzz.unheardof",
+            "/a.b/zzz",
+            "/x.js/zzz",
+            "/zzz.",
+            "/zzz?a=b.js",
+            "/v/zzz",
+        ] {
+            for fields in [&[][..], &[GZIP]] {
+                let answer = request(&daemon.address, "GET", target, fields);
+                assert_eq!(answer.status, 404, "{target}");
+                let body = if answer.header("content-encoding").is_some() {
+                    gunzip(&answer.body)
+                } else {
+                    answer.body.clone()
+                };
+                assert_eq!(String::from_utf8_lossy(&body), OWN_404, "{target}");
+                assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"), "{target}");
+                assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{target}");
+                assert!(is_short_lived(&answer), "{target}: {answer:?}");
+            }
+        }
+        for name in [
+            "js",
+            "mjs",
+            "css",
+            "json",
+            "txt",
+            "map",
+            "png",
+            "jpg",
+            "gif",
+            "svg",
+            "ico",
+            "webp",
+            "avif",
+            "woff",
+            "woff2",
+            "ttf",
+            "zip",
+            "gz",
+            "tar.gz",
+            "xml",
+            "pdf",
+            "wasm",
+            "webmanifest",
+            "min.js",
+            "JS",
+            "md",
+        ] {
+            for prefix in ["/zzz.", "/a/b/zzz.", "/_next/static/zzz-0a1b2c3d."] {
+                let answer = get(&daemon.address, &format!("{prefix}{name}"));
+                assert_eq!(answer.status, 404, "{prefix}{name}");
+                assert!(
+                    answer.body.len() < 100 && answer.text().trim_end().lines().count() == 1,
+                    "{prefix}{name}: {}",
+                    answer.text()
+                );
+                assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"), "{prefix}{name}");
+                assert!(is_short_lived(&answer), "{prefix}{name}: {answer:?}");
+                assert!(!answer.text().contains("zzz"), "echoes its path: {}", answer.text());
+            }
+        }
+        // The page has an address of its own, where it is a page like any other.
+        assert_eq!(get(&daemon.address, &format!("/{page}")).status, 200);
+    }
+}
+
+#[test]
+fn a_site_without_a_page_for_what_is_missing_gets_a_plain_one() {
+    let (_dir, daemon) = site(&[("index.html", "<p>home")], &[]);
+    for target in ["/zzz", "/zzz.html", "/zzz/", "/release-1.0", "/zzz%3Cscript%3E"] {
+        let answer = get(&daemon.address, target);
+        assert_eq!(answer.status, 404, "{target}");
+        assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"), "{target}");
+        assert!(is_short_lived(&answer), "{target}");
+        let text = answer.text();
+        assert!(
+            !text.contains("zzz") && !text.contains("release-1.0") && !text.contains("script"),
+            "echoes its path: {text}"
+        );
+        assert!(text.len() < 4096 && !text.contains("src=") && !text.contains("http"), "refers to nothing: {text}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_missing_whatever_preconditions_and_ranges_say() {
+    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("404.html", OWN_404)], &[]);
+    let own = get(&daemon.address, "/404.html");
+    let tag = own.header("etag").expect("a tag");
+    let modified = own.header("last-modified").expect("a date");
+    for field in [
+        "If-None-Match: *".to_owned(),
+        format!("If-None-Match: {tag}"),
+        format!("If-Match: {tag}"),
+        "If-Match: \"x\"".to_owned(),
+        "If-Match: *".to_owned(),
+        format!("If-Modified-Since: {modified}"),
+        "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT".to_owned(),
+        "Range: bytes=0-3".to_owned(),
+        "Range: bytes=99999-".to_owned(),
+        format!("Range: bytes=0-3\r\nIf-Range: {tag}"),
+    ] {
+        let answer = request(&daemon.address, "GET", "/zzz", &[&field]);
+        assert_eq!((answer.status, answer.text().as_str()), (404, OWN_404), "{field}");
+        assert!(answer.header("etag").is_none(), "no validator for a page that is not there");
+        let answer = request(&daemon.address, "GET", "/zzz.js", &[&field]);
+        assert_eq!(answer.status, 404, "{field}");
+        assert!(answer.body.len() < 100 && answer.header("content-range").is_none(), "{field}");
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// What a client says about itself and others
+
+#[test]
+fn origins_and_proxies_that_nobody_configured_change_nothing() {
+    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("x/index.html", "<p>x")], &["--slashes", "redirect"]);
+    let fields = [
+        "Origin: https://evil.example",
+        "Referer: https://evil.example/",
+        "Forwarded: for=10.0.0.1;host=evil.example;proto=https",
+        "X-Forwarded-For: evil.example",
+        "X-Forwarded-Host: evil.example",
+        "X-Forwarded-Proto: https",
+        "X-Forwarded-Prefix: //evil.example",
+        "X-Original-URL: /x/",
+        "X-Rewrite-URL: /x/",
+        "X-HTTP-Method-Override: DELETE",
+    ];
+    for target in ["/", "/x", "/x/", "/missing", "/missing.js"] {
+        let without_date = |mut response: Response| {
+            response.headers.retain(|(name, _)| name != "date");
+            format!("{response:?}")
+        };
+        let told = without_date(request(&daemon.address, "GET", target, &fields));
+        assert_eq!(told, without_date(get(&daemon.address, target)), "{target}");
+        assert!(!told.contains("evil.example"), "{target}");
+        assert!(!told.contains("strict-transport-security"), "none over plain http: {target}");
+        let server = get(&daemon.address, target).header("server").unwrap_or_default().to_owned();
+        assert!(!server.bytes().any(|b| b.is_ascii_digit()), "a version in Server: {server}");
+    }
+    let host = request(&daemon.address, "GET", "http://evil.example/x", &[]);
+    assert_eq!(host.header("location"), Some("/x/"));
+}
+
+#[test]
+fn a_changed_folder_does_not_change_what_is_served() {
+    let (dir, daemon) = site(&[("index.html", "<p>home"), ("b.txt", "before")], &[]);
+    std::fs::write(dir.path().join("site/b.txt"), "after!").expect("a file can be written");
+    std::fs::remove_file(dir.path().join("site/index.html")).expect("a file can be removed");
+    assert_eq!(get(&daemon.address, "/b.txt").text(), "before");
+    assert_eq!(get(&daemon.address, "/").text(), "<p>home");
+}

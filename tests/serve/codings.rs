@@ -1,0 +1,581 @@
+//! Brotli and Zstandard forms, made after activation: when they are there, what they hold, who gets them, and what becomes of
+//! them. `serve::negotiate` has the weights, `daemon::pace` the pace.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use support::disk::Disk;
+use support::host::{Host, text};
+use support::http::{self, Response, gunzip};
+use support::zip::{deflate, deflated, stored, zip};
+use support::{Daemon, until};
+
+const BROWSER: &str = "Accept-Encoding: gzip, deflate, br, zstd";
+
+fn page(word: &str) -> String {
+    format!("<!doctype html><title>{word}</title>{}<p>{word}", support::text(20_000))
+}
+
+/// A site whose pages all say `word`; the last file shrinks by nothing.
+fn bundle(word: &str) -> Vec<u8> {
+    let files = [
+        deflated("index.html", &page(word)),
+        deflated("guide/start.html", &page(&format!("{word} start"))),
+        deflated("main.css", &format!("/* {word} */{}", "a { color: teal; margin: 0 auto }\n".repeat(200))),
+        deflated("404.html", &page(&format!("{word} is missing"))),
+        deflated("noise.txt", &noise()),
+        deflated("tiny.txt", "a few words"),
+        deflated("data.tar", &support::text(5000)),
+        stored("logo.png", "not really a picture"),
+    ];
+    zip(&files)
+}
+
+/// Text of which Zstandard makes more bytes than gzip.
+fn noise() -> String {
+    let mut state = 88_172_645_463_325_252_u64;
+    let mut letter = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b"01"[(state >> 20) as usize & 1])
+    };
+    (0..20_000).map(|_| letter()).collect()
+}
+
+fn import(host: &Host, word: &str) {
+    host.put("bundle.zip", bundle(word));
+    host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+}
+
+/// `run`, and where it says what it has to say.
+fn run(host: &Host) -> (Daemon, PathBuf) {
+    let log = host.path("log");
+    let daemon = Daemon::start(host.command(&["run"]).stderr(File::create(&log).unwrap()));
+    (daemon, log)
+}
+
+fn said(log: &Path, what: &str) -> bool {
+    std::fs::read_to_string(log).unwrap().contains(what)
+}
+
+/// Waits until all codings of what is active now are offered.
+#[track_caller]
+fn wait_for(host: &Host) {
+    until("the codings are there", || {
+        let status = host.status();
+        let codings = &status["daemon"]["codings"];
+        codings["ready"] == true && codings["version"] == status["active"]
+    });
+}
+
+fn get(daemon: &Daemon, target: &str, accept: &str) -> Response {
+    http::request(&daemon.address, "GET", target, &[&format!("Accept-Encoding: {accept}")])
+}
+
+/// The content of a body, undone as its coding says.
+#[track_caller]
+fn content(answer: &Response) -> Vec<u8> {
+    let (coding, body) = (answer.header("content-encoding"), &answer.body[..]);
+    let mut out = Vec::new();
+    match coding {
+        Some("br") => drop(brotli_decompressor::Decompressor::new(body, 4096).read_to_end(&mut out).expect("Brotli")),
+        Some("zstd") => out = zstd::stream::decode_all(body).expect("one frame"),
+        Some("gzip") => out = gunzip(body),
+        None => out = body.to_vec(),
+        Some(other) => panic!("{other} was never offered"),
+    }
+    out
+}
+
+fn derived(host: &Host, kind: &str) -> PathBuf {
+    host.path("store").join("derived").join(host.active().unwrap()).join(kind)
+}
+
+const TEXTS: [&str; 3] = ["/", "/guide/start.html", "/main.css"];
+
+#[test]
+fn after_activation_each_text_is_there_in_both_codings_and_holds_what_it_should() {
+    let host = Host::bare();
+    import(&host, "tide");
+    let (daemon, log) = run(&host);
+    let before: Vec<Response> = TEXTS.map(|target| get(&daemon, target, "gzip")).into();
+    wait_for(&host);
+    for (target, before) in TEXTS.into_iter().zip(before) {
+        let plain = get(&daemon, target, "identity");
+        let mut tags = vec![plain.header("etag").unwrap().to_owned()];
+        for coding in ["gzip", "br", "zstd"] {
+            let answer = get(&daemon, target, coding);
+            assert_eq!(answer.header("content-encoding"), Some(coding), "{target}");
+            assert_eq!(answer.header("vary"), Some("accept-encoding"), "{target}");
+            assert_eq!(content(&answer), plain.body, "{target} {coding}");
+            if coding == "gzip" {
+                assert_eq!(answer.body, before.body, "{target}: the sealed bytes are never others");
+                assert_eq!(answer.header("etag"), before.header("etag"));
+            } else {
+                assert!(answer.body.len() < before.body.len(), "{target} {coding}");
+                let letter = &coding[..1];
+                let crc = crc32fast::hash(&answer.body);
+                let stem = tags[0].trim_matches('"');
+                assert_eq!(answer.header("etag"), Some(format!("\"{stem}-{letter}{crc:08x}\"").as_str()));
+            }
+            tags.push(answer.header("etag").unwrap().to_owned());
+            for field in ["content-type", "cache-control", "last-modified", "accept-ranges"] {
+                assert_eq!(answer.header(field), plain.header(field), "{target} {coding} {field}");
+            }
+        }
+        tags.sort();
+        tags.dedup();
+        assert_eq!(tags.len(), 4, "{target}: {tags:?}");
+        let smallest = ["gzip", "br", "zstd"].map(|coding| get(&daemon, target, coding).body.len()).into_iter().min();
+        assert_eq!(http::request(&daemon.address, "GET", target, &[BROWSER]).body.len(), smallest.unwrap());
+    }
+    assert!(said(&log, "has br for 5 files") && said(&log, "has zstd for 4 files"));
+}
+
+#[test]
+fn what_gets_no_smaller_or_must_arrive_as_it_is_has_no_coding() {
+    let host = Host::bare();
+    import(&host, "tide");
+    let daemon = host.run();
+    wait_for(&host);
+    assert_eq!(get(&daemon, "/noise.txt", "br").header("content-encoding"), Some("br"));
+    for (accept, coded) in [("zstd", None), ("zstd, gzip", Some("gzip"))] {
+        let answer = get(&daemon, "/noise.txt", accept);
+        assert_eq!((answer.header("content-encoding"), content(&answer)), (coded, noise().into_bytes()), "{accept}");
+    }
+    for (target, gzip) in [("/tiny.txt", true), ("/data.tar", false), ("/logo.png", false)] {
+        for (accept, coded) in [("br", None), ("zstd", None), ("br, zstd, gzip", gzip.then_some("gzip"))] {
+            let answer = get(&daemon, target, accept);
+            assert_eq!((answer.status, answer.header("content-encoding")), (200, coded), "{target} {accept}");
+        }
+    }
+}
+
+#[test]
+fn a_site_without_anything_to_win_is_not_gone_through_at_each_start() {
+    let host = Host::bare();
+    host.put("bundle.zip", zip(&[deflated("index.html", "<p>x"), stored("logo.png", "picture")]));
+    host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+    let (daemon, log) = run(&host);
+    wait_for(&host);
+    drop(daemon);
+    assert!(said(&log, "has br for 0 files"));
+    let (_daemon, log) = run(&host);
+    wait_for(&host);
+    assert!(!said(&log, "has br"));
+    assert_eq!(host.status()["daemon"]["codings"]["made"][0]["files"], 0);
+}
+
+#[test]
+fn each_coding_is_revalidated_headed_and_asked_for_in_parts_by_its_own_tag() {
+    let host = Host::bare();
+    import(&host, "tide");
+    let daemon = host.run();
+    wait_for(&host);
+    for coding in ["br", "zstd"] {
+        let accept = format!("Accept-Encoding: {coding}");
+        let ask = |method: &str, more: &[&str]| {
+            http::request(&daemon.address, method, "/", &[&[accept.as_str()], more].concat())
+        };
+        let whole = ask("GET", &[]);
+        let tag = whole.header("etag").unwrap().to_owned();
+        let head = ask("HEAD", &[]);
+        assert_eq!((head.status, head.body.len()), (200, 0));
+        for field in ["etag", "content-length", "content-encoding", "vary", "content-type"] {
+            assert_eq!(head.header(field), whole.header(field), "{field}");
+        }
+        let same = ask("GET", &[&format!("If-None-Match: {tag}")]);
+        assert_eq!((same.status, same.header("etag")), (304, Some(tag.as_str())));
+        assert_eq!(same.header("vary"), Some("accept-encoding"));
+        for other in ["gzip", "identity", if coding == "br" { "zstd" } else { "br" }] {
+            let fields = [format!("Accept-Encoding: {other}"), format!("If-None-Match: {tag}")];
+            let answer = http::request(&daemon.address, "GET", "/", &fields.each_ref().map(String::as_str));
+            assert_eq!(answer.status, 200, "{other} is not {coding}");
+        }
+        let part = ask("GET", &["Range: bytes=10-109"]);
+        assert_eq!((part.status, &part.body[..]), (206, &whole.body[10..110]));
+        assert_eq!(part.header("content-encoding"), Some(coding));
+        let total = whole.body.len();
+        assert_eq!(part.header("content-range"), Some(format!("bytes 10-109/{total}").as_str()));
+        let held = ask("GET", &["Range: bytes=-5", &format!("If-Range: {tag}")]);
+        assert_eq!((held.status, &held.body[..]), (206, &whole.body[total - 5..]));
+        let gzip = get(&daemon, "/", "gzip").header("etag").unwrap().to_owned();
+        let stale = ask("GET", &["Range: bytes=-5", &format!("If-Range: {gzip}")]);
+        assert_eq!((stale.status, &stale.body), (200, &whole.body), "parts of two codings are never put together");
+        let beyond = ask("GET", &[&format!("Range: bytes={total}-")]);
+        assert_eq!(beyond.header("content-range"), Some(format!("bytes */{total}").as_str()));
+        let several = ask("GET", &["Range: bytes=0-9,20-29"]);
+        assert_eq!(several.status, 206);
+        assert!(several.header("content-type").unwrap().starts_with("multipart/byteranges"));
+        assert_eq!(several.text().matches(&format!("Content-Encoding: {coding}\r\n")).count(), 2);
+        let holds = |part: &[u8]| several.body.windows(part.len()).any(|window| window == part);
+        assert!(holds(&whole.body[..10]) && holds(&whole.body[20..30]));
+        let failed = ask("GET", &[&format!("If-Match: {gzip}")]);
+        assert_eq!(failed.status, 412);
+        let missing = http::request(&daemon.address, "GET", "/nowhere", &[&accept]);
+        assert_eq!((missing.status, missing.header("content-encoding")), (404, Some(coding)));
+        assert!(String::from_utf8(content(&missing)).unwrap().contains("tide is missing"));
+        assert_eq!((missing.header("etag"), missing.header("vary")), (None, Some("accept-encoding")));
+    }
+}
+
+#[test]
+fn weights_choose_and_browsers_get_what_is_smallest() {
+    let host = Host::bare();
+    import(&host, "tide");
+    let daemon = host.run();
+    wait_for(&host);
+    let form = |accept: &str| get(&daemon, "/", accept).header("content-encoding").map(str::to_owned);
+    for (accept, expected) in [
+        ("gzip, deflate, br, zstd", "br"),
+        ("zstd;q=1, br;q=0.9, gzip;q=0.8", "zstd"),
+        ("br;q=0.2, zstd;q=0.1, gzip;q=0.3", "gzip"),
+        ("*;q=0.5, br;q=0", "zstd"),
+        ("BR", "br"),
+        ("gzip;q=0, br;q=0.001", "br"),
+        ("br;q=0, zstd;q=0, gzip", "gzip"),
+    ] {
+        assert_eq!(form(accept).as_deref(), Some(expected), "{accept}");
+    }
+    for accept in ["identity", "br;q=0", "deflate", "br;q=0.5, identity;q=0.9", "*;q=0", ""] {
+        assert_eq!(form(accept), None, "{accept:?}");
+    }
+    assert_eq!(http::get(&daemon.address, "/").header("content-encoding"), None);
+}
+
+#[test]
+fn through_swaps_no_form_is_that_of_another_version() {
+    let host = Host::bare();
+    import(&host, "one");
+    let daemon = host.run();
+    wait_for(&host);
+    for word in ["two", "three", "four"] {
+        let swapping = std::thread::scope(|scope| {
+            let done = scope.spawn(|| import(&host, word));
+            let mut seen = Vec::new();
+            while !done.is_finished() {
+                seen.push(["br", "zstd", "gzip"].map(|coding| get(&daemon, "/", coding)));
+            }
+            seen
+        });
+        for answer in swapping.iter().flatten() {
+            let text = String::from_utf8(content(answer)).unwrap();
+            let title = text.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next()).unwrap();
+            assert_eq!(text, page(title), "one version from its first byte to its last");
+        }
+        let answer = get(&daemon, "/", "br, zstd, gzip");
+        assert_eq!(content(&answer), page(word).into_bytes(), "no form is left of what was there before");
+        wait_for(&host);
+        for coding in ["br", "zstd"] {
+            let answer = get(&daemon, "/", coding);
+            assert_eq!(answer.header("content-encoding"), Some(coding));
+            assert_eq!(content(&answer), page(word).into_bytes());
+        }
+    }
+    // Back to what has its codings already.
+    let made = std::fs::metadata(derived(&host, "brotli")).unwrap().ino();
+    host.ok(&["rollback"]);
+    wait_for(&host);
+    assert_eq!(content(&get(&daemon, "/", "br")), page("three").into_bytes());
+    host.ok(&["rollback"]);
+    wait_for(&host);
+    assert_eq!(content(&get(&daemon, "/", "zstd")), page("four").into_bytes());
+    assert_eq!(std::fs::metadata(derived(&host, "brotli")).unwrap().ino(), made);
+}
+
+#[test]
+fn a_restart_finds_them_and_what_does_not_match_is_made_again_and_never_sent() {
+    let host = Host::bare();
+    import(&host, "other");
+    let daemon = host.run();
+    wait_for(&host);
+    let foreign = ["brotli", "zstd"].map(|kind| std::fs::read(derived(&host, kind)).unwrap());
+    drop(daemon);
+    import(&host, "tide");
+    let start = || {
+        let (daemon, log) = run(&host);
+        wait_for(&host);
+        for coding in ["br", "zstd"] {
+            let answer = get(&daemon, "/", coding);
+            assert_eq!(answer.header("content-encoding"), Some(coding));
+            assert_eq!(content(&answer), page("tide").into_bytes());
+        }
+        drop(daemon);
+        (said(&log, "has br for"), said(&log, "has zstd for"), said(&log, "it is made again"))
+    };
+    assert_eq!(start(), (true, true, false));
+    let paths = ["brotli", "zstd"].map(|kind| derived(&host, kind));
+    let numbers = || paths.each_ref().map(|path| std::fs::metadata(path).unwrap().ino());
+    let (kept, before) = (paths.each_ref().map(|path| std::fs::read(path).unwrap()), numbers());
+    assert_eq!(start(), (false, false, false), "they lie there");
+    assert_eq!(numbers(), before);
+    let put = |path: &Path, bytes: &[u8]| {
+        // As whoever has a backup would: files that are mapped are never written.
+        let _ = std::fs::remove_file(path);
+        std::fs::write(path, bytes).unwrap();
+    };
+    let (brotli, zstd) = (&kept[0], &kept[1]);
+    let flipped = |at: usize| {
+        let mut wrong = brotli.clone();
+        wrong[at] ^= 1;
+        wrong
+    };
+    for (what, bytes) in [
+        ("a body", flipped(brotli.len() - 1)),
+        ("the table", flipped(100)),
+        ("the magic", flipped(0)),
+        ("cut", brotli[..brotli.len() - 1].to_vec()),
+        ("cut in its head", brotli[..60].to_vec()),
+        ("empty", Vec::new()),
+        ("more behind it", [&brotli[..], b"x"].concat()),
+        ("of another version", foreign[0].clone()),
+        ("another coding", zstd.clone()),
+    ] {
+        put(&paths[0], &bytes);
+        assert_eq!(start(), (true, false, true), "{what}");
+        // But for the time that it took, of which the last are checksum and work.
+        assert_eq!(std::fs::read(&paths[0]).unwrap().len(), brotli.len(), "{what}");
+        assert_ne!(std::fs::read(&paths[0]).unwrap(), bytes, "{what}");
+    }
+    // What is in the way of one is told, and the other is there.
+    std::fs::remove_file(&paths[1]).unwrap();
+    assert_eq!(start(), (false, true, false));
+    // All of it may go at any time.
+    std::fs::remove_dir_all(host.path("store/derived")).unwrap();
+    assert_eq!(start(), (true, true, false));
+    assert_eq!(std::fs::metadata(&paths[0]).unwrap().permissions().mode() & 0o777, 0o444);
+}
+
+#[test]
+fn a_page_that_has_rotted_is_not_made_good_by_another_checksum() {
+    let host = Host::bare();
+    import(&host, "tide");
+    let image = host.path("store/versions").join(host.active().unwrap()).join("site.zip");
+    let mut bytes = std::fs::read(&image).unwrap();
+    let coded = deflate(page("tide start").as_bytes());
+    let at = bytes.windows(coded.len()).position(|window| window == coded).expect("it was adopted");
+    bytes[at + coded.len() / 2] ^= 1;
+    std::fs::remove_file(&image).unwrap();
+    std::fs::write(&image, bytes).unwrap();
+    let daemon = host.run();
+    wait_for(&host);
+    let coding = |target: &str, accept: &str| {
+        let answer = http::request(&daemon.address, "HEAD", target, &[&format!("Accept-Encoding: {accept}")]);
+        answer.header("content-encoding").map(str::to_owned)
+    };
+    for accept in ["br", "zstd"] {
+        assert_eq!(coding("/guide/start.html", accept), None);
+        assert_eq!(coding("/", accept).as_deref(), Some(accept), "the others have theirs");
+    }
+}
+
+#[test]
+fn where_they_cannot_be_kept_gzip_goes_out_and_it_is_said() {
+    let host = Host::bare();
+    import(&host, "tide");
+    std::fs::write(host.path("store/derived"), "in the way").unwrap();
+    let (daemon, log) = run(&host);
+    until("it is said", || said(&log, "cannot make the denser forms"));
+    assert_eq!(http::request(&daemon.address, "GET", "/", &[BROWSER]).header("content-encoding"), Some("gzip"));
+    let codings = host.status()["daemon"]["codings"].clone();
+    assert_eq!(codings["ready"], false);
+    assert!(codings["error"].as_str().unwrap().contains("derived"), "{codings}");
+}
+
+#[test]
+fn they_go_with_their_version_and_half_made_ones_are_swept() {
+    let host = Host::bare().set("sync.keep", "0");
+    import(&host, "one");
+    let first = derived(&host, "brotli");
+    let daemon = host.run();
+    wait_for(&host);
+    assert!(first.exists() && first.with_file_name("zstd").exists());
+    for word in ["two", "three", "four"] {
+        import(&host, word);
+        wait_for(&host);
+    }
+    until("the first has gone", || !first.parent().unwrap().exists());
+    drop(daemon);
+    let kept = derived(&host, "brotli");
+    let half = kept.with_file_name(".zstd.new");
+    std::fs::write(&half, "half").unwrap();
+    host.ok(&["hold", "--reason", "to open the store"]);
+    assert!(!half.exists() && kept.exists());
+    host.ok(&["store", "verify"]);
+}
+
+#[test]
+fn who_does_not_want_them_has_none() {
+    for (value, expected) in [("[]", &[][..]), ("[\"zstd\"]", &["zstd"][..])] {
+        let host = Host::bare().set("server.codings", value);
+        import(&host, "tide");
+        let (daemon, log) = run(&host);
+        if expected.is_empty() {
+            // Asked for in the order in which they are made: by then either would have been told of.
+            let status = host.status();
+            assert_eq!(status["daemon"]["codings"], serde_json::Value::Null);
+            drop(daemon);
+            assert!(!host.path("store/derived").exists() && !said(&log, "has br"));
+            continue;
+        }
+        wait_for(&host);
+        assert_eq!(get(&daemon, "/", "br").header("content-encoding"), None);
+        assert_eq!(get(&daemon, "/", "gzip, br, zstd").header("content-encoding"), Some("zstd"));
+        assert!(!derived(&host, "brotli").exists());
+    }
+    let ended = Host::bare().set("server.codings", text("deflate")).ends(2, &["config", "check"]);
+    assert!(ended.stderr.contains("server.codings") && ended.stderr.contains("zstd"), "{}", ended.stderr);
+    Host::bare().set("server.codings", "[\"br\", \"br\"]").ends(2, &["config", "check"]);
+}
+
+#[test]
+fn status_and_metrics_tell_what_there_is() {
+    let host = Host::bare().set("admin.listen", text("127.0.0.1:0"));
+    import(&host, "tide");
+    let daemon = host.run();
+    wait_for(&host);
+    let status = host.status();
+    let made = status["daemon"]["codings"]["made"].as_array().unwrap();
+    assert_eq!(made.iter().map(|one| one["coding"].as_str().unwrap()).collect::<Vec<_>>(), ["br", "zstd"]);
+    for (one, (coding, files)) in made.iter().zip([("br", 5), ("zstd", 4)]) {
+        assert_eq!(one["files"], files);
+        let sent: usize = TEXTS.map(|target| get(&daemon, target, coding).body.len()).iter().sum();
+        assert!(one["bytes"].as_u64().unwrap() > sent as u64 && one["seconds"].as_f64().unwrap() >= 0.0);
+    }
+    let line = host.ok(&["status"]).stdout;
+    assert!(line.contains("\ncodings    br for 5 files (") && line.contains("; zstd for 4 files ("), "{line}");
+    let admin = status["daemon"]["admin"][0].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/');
+    let metrics = http::get(admin, "/metrics").text();
+    for line in ["docwharf_coded_files{coding=\"br\"} 5", "docwharf_coded_files{coding=\"zstd\"} 4"] {
+        assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
+    }
+    for name in ["docwharf_coded_bytes{coding=\"br\"} ", "docwharf_coded_processor_seconds{coding=\"zstd\"} "] {
+        assert!(metrics.contains(name), "{name}: {metrics}");
+    }
+    // Pages that were inflated for somebody are counted apart: they are what one setting bounds.
+    assert!(metrics.contains("\ndocwharf_identity_cache_bytes 0\n"), "{metrics}");
+    assert!(metrics.contains("\ndocwharf_answers_held_bytes 0\n"), "{metrics}");
+    let page = get(&daemon, TEXTS[0], "").body.len();
+    let metrics = http::get(admin, "/metrics").text();
+    let line = metrics.lines().find_map(|line| line.strip_prefix("docwharf_identity_cache_bytes "));
+    let bytes: usize = line.and_then(|bytes| bytes.parse().ok()).expect("a number of bytes");
+    assert!((page..page + 1000).contains(&bytes), "{bytes} for a page of {page}");
+}
+
+/// Pages of about so many KiB with gzip.
+fn large(kib: usize) -> Vec<u8> {
+    let page = |n: usize| format!("<p>{n}{}", support::text(100_000));
+    let one = deflate(page(1).as_bytes()).len();
+    let pages: Vec<_> = (0..=kib * 1024 / one).map(|n| deflated(&format!("{n}.html"), &page(n))).collect();
+    zip(&[&[deflated("index.html", "<title>large</title>")], &pages[..]].concat())
+}
+
+#[test]
+fn on_a_disk_without_room_for_them_they_are_not_begun_and_the_site_is_served() {
+    let disk = Disk::new("size=4m");
+    let host = Host::bare().set("store.path", text(disk.path("store").to_str().unwrap()));
+    host.put("bundle.zip", large(1000));
+    host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+    disk.leave(200 << 10);
+    let (daemon, log) = run(&host);
+    until("it is said", || said(&log, "are not made"));
+    assert!(said(&log, "free"));
+    let answer = http::request(&daemon.address, "GET", "/1.html", &[BROWSER]);
+    assert_eq!(answer.header("content-encoding"), Some("gzip"));
+    assert!(!disk.path("store/derived").exists(), "nothing was begun");
+    drop(daemon);
+    // What must stay free stays so, too.
+    disk.empty();
+    let min_free = disk.free() - (500 << 10);
+    let host = host.set("store.minFree", min_free.to_string());
+    let (_daemon, log) = run(&host);
+    until("it is said", || said(&log, "are not made"));
+    assert!(said(&log, "store.minFree"));
+}
+
+#[test]
+fn nothing_that_is_to_be_brought_in_lacks_the_room_that_they_take() {
+    // Room for both versions, but not with the coding of the first.
+    let disk = Disk::new("size=3m");
+    let host = Host::bare().set("store.path", text(disk.path("store").to_str().unwrap()));
+    let host = host.set("server.codings", "[\"zstd\"]").set("staticExport.bundleUrl", text("bundle.zip"));
+    host.put("bundle.zip", large(700));
+    host.sync();
+    let daemon = host.run();
+    wait_for(&host);
+    let path = |kind: &str| disk.path("store").join("derived").join(host.active().unwrap()).join(kind);
+    assert!(path("zstd").exists());
+    let (first, free) = (path("zstd"), disk.free());
+    host.put("bundle.zip", large(1800));
+    assert!(std::fs::metadata(host.path("bundle.zip")).unwrap().len() > free, "it takes what they have");
+    let before = host.active();
+    host.sync();
+    assert_ne!(host.active(), before);
+    assert!(!first.exists(), "they have given way");
+    assert_eq!(http::get(&daemon.address, "/1.html").status, 200);
+    // And no version goes for them.
+    assert_eq!(host.ok(&["versions", "--json"]).json()["versions"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn neither_codings_nor_versions_go_over_what_a_store_may_take() {
+    let host = Host::bare();
+    host.put("bundle.zip", large(700));
+    host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+    let image = host.path("store/versions").join(host.active().unwrap()).join("site.zip");
+    let size = std::fs::metadata(image).unwrap().len();
+    let host = host.set("store.maxBytes", (size * 3 / 2).to_string());
+    let (daemon, log) = run(&host);
+    until("it is said", || said(&log, "are not made"));
+    assert!(said(&log, "store.maxBytes"));
+    assert_eq!(get(&daemon, "/1.html", "br, gzip").header("content-encoding"), Some("gzip"));
+}
+
+#[test]
+fn a_stop_in_the_middle_leaves_nothing_running_and_nothing_half_made() {
+    let host = Host::bare();
+    // Minutes of work.
+    host.put("bundle.zip", large(12_000));
+    host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+    let mut daemon = host.run();
+    let half = derived(&host, ".brotli.new");
+    let makers = |parent: u32| -> Vec<u32> {
+        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        let of_threads = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        let all = of_threads.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        let all: String = all.chain([children]).collect::<Vec<_>>().join(" ");
+        all.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+    };
+    until("it has begun", || half.exists() && !makers(daemon.pid()).is_empty());
+    let maker = makers(daemon.pid())[0];
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(std::time::Duration::from_secs(10)), Some(0));
+    assert!(!half.exists(), "nothing half made");
+    let is_gone = || !Path::new(&format!("/proc/{maker}")).exists();
+    until("nothing runs", is_gone);
+    // Killed, it can clean up nothing; who has worked for it goes all the same, also while it stood still.
+    let mut daemon = host.run();
+    until("it has begun", || half.exists() && !makers(daemon.pid()).is_empty());
+    let maker = makers(daemon.pid())[0];
+    daemon.signal("KILL");
+    daemon.wait(std::time::Duration::from_secs(10));
+    until("nothing runs", || !Path::new(&format!("/proc/{maker}")).exists());
+    host.ok(&["hold", "--reason", "to open the store"]);
+    assert!(!half.exists(), "swept");
+}
+
+#[test]
+fn the_command_that_makes_them_is_for_docwharf_itself() {
+    let host = Host::bare();
+    import(&host, "tide");
+    let id = host.active().unwrap();
+    let index = host.path("store/versions").join(&id).join("index");
+    let arguments = ["make-coding", "--coding", "br", "--id", &id, "--index", index.to_str().unwrap(), "--parent", "1"];
+    let ended = support::run(arguments).expect(8);
+    assert!(ended.stderr.contains("for docwharf itself"), "{}", ended.stderr);
+    assert!(ended.stdout.is_empty());
+    assert!(!support::run(["--help"]).stdout.contains("make-coding"));
+}

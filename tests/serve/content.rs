@@ -1,0 +1,680 @@
+//! What a reader's browser is promised about the content of a site: types, caching, validators, ranges, codings.
+
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest, Sha256};
+use support::http::{Response, get, gunzip, request};
+use support::{Daemon, archive, folder, site, tar, text, write_site, zip};
+
+/// The entity tag of content sent as it is.
+fn identity_tag(content: &[u8]) -> String {
+    let digest = Sha256::digest(content);
+    let (first, _) = digest.split_first_chunk::<8>().expect("32 bytes");
+    format!("\"{:016x}\"", u64::from_be_bytes(*first))
+}
+
+/// For how many seconds caches may keep this.
+fn max_age(response: &Response) -> Option<u64> {
+    let value = response.header("cache-control")?;
+    value.split(',').find_map(|part| part.trim().strip_prefix("max-age=")?.parse().ok())
+}
+
+const GZIP: &str = "Accept-Encoding: gzip";
+
+const OWN_404: &str = "<h1>the site's own page for what is missing</h1>";
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Types and caching
+
+#[test]
+fn files_have_the_types_that_browsers_need() {
+    let expected = [
+        ("a.html", "text/html; charset=utf-8"),
+        ("a.htm", "text/html; charset=utf-8"),
+        ("a.css", "text/css; charset=utf-8"),
+        ("a.js", "text/javascript; charset=utf-8"),
+        ("a.mjs", "text/javascript; charset=utf-8"),
+        ("a.json", "application/json"),
+        ("a.wasm", "application/wasm"),
+        ("a.svg", "image/svg+xml"),
+        ("a.avif", "image/avif"),
+        ("a.png", "image/png"),
+        ("a.woff2", "font/woff2"),
+        ("a.webmanifest", "application/manifest+json"),
+        ("a.xml", "application/xml; charset=utf-8"),
+        ("a.txt", "text/plain; charset=utf-8"),
+        ("a.md", "text/markdown; charset=utf-8"),
+        ("a.pdf", "application/pdf"),
+        ("A.CSS", "text/css; charset=utf-8"),
+        ("b.unheardof", "application/octet-stream"),
+        ("LICENSE", "application/octet-stream"),
+    ];
+    let files: Vec<_> =
+        [("index.html", "<p>home")].into_iter().chain(expected.iter().map(|(name, _)| (*name, "content"))).collect();
+    let (_dir, daemon) = site(&files, &[]);
+    for (name, media_type) in expected {
+        for fields in [&[][..], &[GZIP], &["Range: bytes=0-1"]] {
+            let answer = request(&daemon.address, "GET", &format!("/{name}"), fields);
+            assert!(matches!(answer.status, 200 | 206), "{name}");
+            assert_eq!(answer.header("content-type"), Some(media_type), "{name}");
+            assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn an_archive_for_download_arrives_as_it_is() {
+    let inner = String::from_utf8(tar::tar(&[tar::file("x", "y")])).expect("a tar of text");
+    let names = ["a.tar.gz", "a.tgz", "a.zip", "a.gz"];
+    let in_folder: Vec<_> =
+        [("index.html", "<p>home")].into_iter().chain(names.map(|name| (name, inner.as_str()))).collect();
+    let (_dir, from_folder) = site(&in_folder, &[]);
+    // A ZIP that compressed it once more, and is kept as it is.
+    let members: Vec<_> = in_folder.iter().map(|(name, content)| zip::deflated(name, content)).collect();
+    let (_dir2, from_zip) = archive(&zip::zip(&members));
+    for (daemon, kind) in [(&from_folder, "folder"), (&from_zip, "zip")] {
+        for name in names {
+            let answer = request(&daemon.address, "GET", &format!("/{name}"), &[GZIP]);
+            assert_eq!(answer.header("content-encoding"), None, "{name} from a {kind}");
+            assert_eq!(answer.text(), inner, "{name} from a {kind}");
+            let expected = if name == "a.zip" { "application/zip" } else { "application/gzip" };
+            assert_eq!(answer.header("content-type"), Some(expected), "{name} from a {kind}");
+        }
+    }
+}
+
+#[test]
+fn hashed_assets_are_kept_for_a_year_and_pages_are_asked_for_anew() {
+    let immutable = ["_next/static/chunk.js", "_next/static/css/a.css", "assets/main.0ab12cd3.css", "f-1234567a.woff2"];
+    let fresh = [
+        "page.html",
+        "_next/static/page.html",
+        "main.css",
+        "assets/main.deadbeef.css",
+        "a.0ab12cd3.txt",
+        "p.0ab12cd3.html",
+    ];
+    let files: Vec<_> = [("index.html", "<p>home")]
+        .into_iter()
+        .chain(immutable.iter().chain(&fresh).map(|name| (*name, "some content")))
+        .collect();
+    let (_dir, daemon) = site(&files, &[]);
+    for (names, is_immutable) in [(&immutable[..], true), (&fresh[..], false)] {
+        for name in names {
+            let target = format!("/{name}");
+            let whole = get(&daemon.address, &target);
+            let tag = format!("If-None-Match: {}", whole.header("etag").expect("a tag"));
+            let cache = whole.header("cache-control").expect("a policy");
+            assert_eq!(cache.contains("immutable"), is_immutable, "{name}: {cache}");
+            if is_immutable {
+                assert!(max_age(&whole).is_some_and(|age| age >= 31_536_000), "{name}: {cache}");
+            } else {
+                assert!(cache.contains("no-cache") || max_age(&whole) == Some(0), "{name}: {cache}");
+            }
+            for (fields, status) in
+                [(&[GZIP][..], 200), (&["Range: bytes=1-2"], 206), (&[GZIP, "Range: bytes=1-2"], 206), (&[&tag], 304)]
+            {
+                let answer = request(&daemon.address, "GET", &target, fields);
+                assert_eq!((answer.status, answer.header("cache-control")), (status, Some(cache)), "{name} {fields:?}");
+            }
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Validators
+
+#[test]
+fn an_entity_tag_names_the_content_and_nothing_else() {
+    let files = [("index.html", "<p>home"), ("a.css", "a { color: red }"), ("p.png", "not really"), ("empty.txt", "")];
+    let dir = folder();
+    let root = write_site(&dir.path().join("site"), &files);
+    let zipped: Vec<_> = files.iter().map(|(name, content)| zip::deflated(name, content)).collect();
+    let stored: Vec<_> = files.iter().map(|(name, content)| zip::stored(&format!("wrapper/{name}"), content)).collect();
+    let tarred: Vec<_> = files.iter().map(|(name, content)| tar::file(name, content)).collect();
+    for (name, bytes) in [
+        ("a.zip", zip::zip(&zipped)),
+        ("b.zip", zip::zip(&stored)),
+        ("c.tar", tar::tar(&tarred)),
+        ("d.tar.gz", tar::gzip(&tar::tar(&tarred))),
+        ("e.tar.zst", tar::zstd(&tar::tar(&tarred))),
+    ] {
+        std::fs::write(dir.path().join(name), bytes).expect("an archive can be written");
+    }
+    for path in [
+        root,
+        dir.path().join("a.zip"),
+        dir.path().join("b.zip"),
+        dir.path().join("c.tar"),
+        dir.path().join("d.tar.gz"),
+        dir.path().join("e.tar.zst"),
+    ] {
+        let (first, again) = (Daemon::serve(&path, &[]), Daemon::serve(&path, &[]));
+        for (name, content) in files {
+            let target = format!("/{name}");
+            let identity = get(&first.address, &target);
+            assert_eq!(
+                identity.header("etag"),
+                Some(identity_tag(content.as_bytes()).as_str()),
+                "{name} from {}",
+                path.display()
+            );
+            let coded = request(&first.address, "GET", &target, &[GZIP]);
+            let coded_tag = coded.header("etag").expect("a tag");
+            assert!(coded_tag.starts_with('"') && coded_tag.ends_with('"'), "strong: {coded_tag}");
+            assert_eq!(
+                coded_tag != identity.header("etag").unwrap(),
+                coded.header("content-encoding").is_some(),
+                "one tag for one sequence of bytes"
+            );
+            let later = request(&again.address, "GET", &target, &[GZIP]);
+            assert_eq!(later.header("etag"), Some(coded_tag), "{name} from {} after a restart", path.display());
+            assert_eq!(later.body, coded.body, "{name} from {} after a restart", path.display());
+        }
+    }
+}
+
+/// The same resource in every form it can have: its address and what is accepted.
+const FORMS: [(&str, &str); 3] =
+    [("/page.html", "Accept-Encoding: identity"), ("/page.html", GZIP), ("/picture.png", GZIP)];
+
+/// A site with [`FORMS`] whose files were changed on a Sunday in 2001 at 01:46:40.
+fn dated_site() -> (tempfile::TempDir, Daemon) {
+    let dir = folder();
+    let page = text(5000);
+    let root = write_site(
+        &dir.path().join("site"),
+        &[("index.html", "<p>home"), ("page.html", &page), ("picture.png", &page)],
+    );
+    for name in ["page.html", "picture.png"] {
+        let file = File::options().write(true).open(root.join(name)).expect("a file can be opened");
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).expect("times can be set");
+    }
+    let daemon = Daemon::serve(&root, &[]);
+    (dir, daemon)
+}
+
+const MODIFIED: &str = "Sun, 09 Sep 2001 01:46:40 GMT";
+const BEFORE: &str = "Sun, 09 Sep 2001 01:46:39 GMT";
+const AFTER: &str = "Sun, 09 Sep 2001 01:46:41 GMT";
+
+#[test]
+fn preconditions_are_judged_in_the_order_of_the_standard() {
+    let (_dir, daemon) = dated_site();
+    for (target, accept) in FORMS {
+        let whole = request(&daemon.address, "GET", target, &[accept]);
+        assert_eq!(whole.header("last-modified"), Some(MODIFIED));
+        let tag = whole.header("etag").expect("a tag").to_owned();
+        let bare = tag.trim_matches('"').to_owned();
+        let cases: &[(&[&str], u16)] = &[
+            // If-None-Match: weak comparison, lists, `*`.
+            (&["If-None-Match: TAG"], 304),
+            (&["If-None-Match: W/TAG"], 304),
+            (&["If-None-Match: *"], 304),
+            (&["If-None-Match: \"x\", TAG"], 304),
+            (&["If-None-Match: \"x\",W/TAG,\"y\""], 304),
+            (&["If-None-Match: \"a,b\" , TAG"], 304),
+            (&["If-None-Match: , TAG,"], 304),
+            (&["If-None-Match: \"x\"", "If-None-Match: TAG"], 304),
+            (&["If-None-Match: \"x\""], 200),
+            (&["If-None-Match: BARE"], 200),
+            (&["If-None-Match: \"xBARE\""], 200),
+            (&["If-None-Match: \"*\""], 200),
+            (&["If-None-Match:"], 200),
+            (&["If-None-Match: \"unfinished"], 200),
+            // It beats If-Modified-Since, both ways.
+            (&["If-None-Match: \"x\"", "If-Modified-Since: AFTER"], 200),
+            (&["If-None-Match: TAG", "If-Modified-Since: BEFORE"], 304),
+            (&["If-Modified-Since: MODIFIED"], 304),
+            (&["If-Modified-Since: AFTER"], 304),
+            (&["If-Modified-Since: BEFORE"], 200),
+            (&["If-Modified-Since: Sunday, 09-Sep-01 01:46:40 GMT"], 304),
+            (&["If-Modified-Since: Sun Sep  9 01:46:40 2001"], 304),
+            (&["If-Modified-Since: yesterday"], 200),
+            (&["If-Modified-Since: 1000000000"], 200),
+            (&["If-Modified-Since: Sun, 99 Sep 2001 01:46:40 GMT"], 200),
+            (&["If-Modified-Since:"], 200),
+            // If-Match: strong comparison; it beats If-Unmodified-Since.
+            (&["If-Match: TAG"], 200),
+            (&["If-Match: *"], 200),
+            (&["If-Match: \"x\", TAG"], 200),
+            (&["If-Match: \"x\""], 412),
+            (&["If-Match: W/TAG"], 412),
+            (&["If-Match: BARE"], 412),
+            (&["If-Match: \"x\", W/TAG"], 412),
+            (&["If-Match: W/\"x\" , TAG"], 200),
+            (&["If-Match: \"x\"", "If-Match: TAG"], 200),
+            (&["If-Match:"], 412),
+            (&["If-Unmodified-Since: MODIFIED", "If-Unmodified-Since: BEFORE"], 200),
+            (&["If-Modified-Since: MODIFIED", "If-Modified-Since: MODIFIED"], 200),
+            (&["If-Unmodified-Since: MODIFIED"], 200),
+            (&["If-Unmodified-Since: AFTER"], 200),
+            (&["If-Unmodified-Since: BEFORE"], 412),
+            (&["If-Unmodified-Since: Sunday, 06-Nov-94 08:49:37 GMT"], 412),
+            (&["If-Unmodified-Since: soon"], 200),
+            (&["If-Match: TAG", "If-Unmodified-Since: BEFORE"], 200),
+            (&["If-Match: \"x\"", "If-None-Match: TAG"], 412),
+            (&["If-Match: TAG", "If-None-Match: TAG"], 304),
+            (&["If-Unmodified-Since: BEFORE", "If-None-Match: TAG"], 412),
+            // Preconditions come before ranges.
+            (&["If-None-Match: TAG", "Range: bytes=0-1"], 304),
+            (&["If-Match: \"x\"", "Range: bytes=0-1"], 412),
+            (&["If-None-Match: \"x\"", "Range: bytes=0-1"], 206),
+            (&["If-Match: TAG", "Range: bytes=0-1"], 206),
+            (&["If-None-Match: TAG", "Range: bytes=999999-"], 304),
+        ];
+        for &(fields, status) in cases {
+            let mut fields: Vec<String> = fields
+                .iter()
+                .map(|field| {
+                    let field = field.replace("TAG", &tag).replace("BARE", &bare);
+                    field.replace("MODIFIED", MODIFIED).replace("BEFORE", BEFORE).replace("AFTER", AFTER)
+                })
+                .collect();
+            fields.push(accept.to_owned());
+            let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+            let answer = request(&daemon.address, "GET", target, &fields);
+            assert_eq!(answer.status, status, "{target} {fields:?}");
+            match status {
+                200 => assert_eq!(answer.body, whole.body, "{target} {fields:?}"),
+                304 => {
+                    assert!(answer.body.is_empty(), "{target} {fields:?}");
+                    for name in ["etag", "cache-control", "vary", "last-modified"] {
+                        assert_eq!(answer.header(name), whole.header(name), "{name} of 304 to {target} {fields:?}");
+                    }
+                    // What describes a body stays away: a cache would take it over (RFC 9111, 3.2).
+                    for name in ["content-type", "content-length", "content-encoding", "content-range"] {
+                        assert_eq!(answer.header(name), None, "{name} of 304 to {target} {fields:?}");
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_from_the_future_was_not_changed_after_its_answer() {
+    let dir = folder();
+    let root = write_site(&dir.path().join("site"), &[("index.html", "<p>home")]);
+    let file = File::options().write(true).open(root.join("index.html")).expect("a file can be opened");
+    file.set_modified(SystemTime::now() + Duration::from_hours(240)).expect("times can be set");
+    let daemon = Daemon::serve(&root, &[]);
+    let seconds = |text: Option<&str>| httpdate::parse_http_date(text.expect("a date")).expect("a good date");
+    for fields in [&[][..], &["If-None-Match: *"], &["Range: bytes=0-0"], &["If-Match: \"x\""]] {
+        let answer = request(&daemon.address, "GET", "/", fields);
+        let (modified, now) = (seconds(answer.header("last-modified")), seconds(answer.header("date")));
+        // `Date` is made once a second and may lag behind by one.
+        assert!(modified <= now + Duration::from_secs(1), "{fields:?}: {:?}", answer.headers);
+    }
+}
+
+#[test]
+fn a_tag_of_one_coding_is_no_tag_of_the_other() {
+    let (_dir, daemon) = dated_site();
+    let (identity, coded) =
+        (get(&daemon.address, "/page.html"), request(&daemon.address, "GET", "/page.html", &[GZIP]));
+    let (identity, coded) = (identity.header("etag").expect("a tag"), coded.header("etag").expect("a tag"));
+    for (fields, status) in [
+        (vec![format!("If-None-Match: {coded}")], 200),
+        (vec![GZIP.to_owned(), format!("If-None-Match: {identity}")], 200),
+        (vec![GZIP.to_owned(), format!("If-None-Match: {identity}, {coded}")], 304),
+        (vec!["Range: bytes=0-9".to_owned(), format!("If-Range: {coded}")], 200),
+        (vec![GZIP.to_owned(), "Range: bytes=0-9".to_owned(), format!("If-Range: {identity}")], 200),
+    ] {
+        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+        assert_eq!(request(&daemon.address, "GET", "/page.html", &fields).status, status, "{fields:?}");
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Ranges
+
+/// From where to where, or the status of another answer.
+type Expected = Result<(usize, usize), u16>;
+
+#[test]
+fn a_range_is_exactly_that_part_of_what_the_tag_names() {
+    let (_dir, daemon) = dated_site();
+    for (target, accept) in FORMS {
+        let whole = request(&daemon.address, "GET", target, &[accept]);
+        assert_eq!(whole.header("accept-ranges"), Some("bytes"));
+        let n = whole.body.len();
+        let cases: Vec<(String, Expected)> = vec![
+            ("bytes=0-0".into(), Ok((0, 1))),
+            ("bytes=0-99".into(), Ok((0, 100))),
+            ("bytes=10-19".into(), Ok((10, 20))),
+            ("bytes=0-".into(), Ok((0, n))),
+            ("bytes=7-".into(), Ok((7, n))),
+            (format!("bytes={}-", n - 1), Ok((n - 1, n))),
+            (format!("bytes=0-{}", n - 1), Ok((0, n))),
+            (format!("bytes=0-{n}"), Ok((0, n))),
+            ("bytes=5-99999999".into(), Ok((5, n))),
+            ("bytes=5-18446744073709551615".into(), Ok((5, n))),
+            ("bytes=5-18446744073709551616".into(), Ok((5, n))),
+            ("bytes=5-99999999999999999999999999".into(), Ok((5, n))),
+            ("bytes=-1".into(), Ok((n - 1, n))),
+            ("bytes=-9".into(), Ok((n - 9, n))),
+            (format!("bytes=-{n}"), Ok((0, n))),
+            (format!("bytes=-{}", n + 100), Ok((0, n))),
+            ("bytes=-99999999999999999999999999".into(), Ok((0, n))),
+            ("Bytes=1-2".into(), Ok((1, 3))),
+            (format!("bytes={n}-"), Err(416)),
+            (format!("bytes={n}-{}", n + 5), Err(416)),
+            ("bytes=18446744073709551615-".into(), Err(416)),
+            ("bytes=18446744073709551616-".into(), Err(416)),
+            ("bytes=99999999999999999999999999-99999999999999999999999999".into(), Err(416)),
+            ("bytes=-0".into(), Err(416)),
+            ("bytes=5-4".into(), Err(200)),
+            ("bytes=a-b".into(), Err(200)),
+            ("bytes=".into(), Err(200)),
+            ("bytes=-".into(), Err(200)),
+            ("bytes=--5".into(), Err(200)),
+            ("bytes=+1-2".into(), Err(200)),
+            ("bytes=0x1-2".into(), Err(200)),
+            ("bytes".into(), Err(200)),
+            ("0-1".into(), Err(200)),
+            ("lines=0-1".into(), Err(200)),
+            ("seconds=1-2".into(), Err(200)),
+        ];
+        for (range, expected) in cases {
+            let answer = request(&daemon.address, "GET", target, &[accept, &format!("Range: {range}")]);
+            let what = format!("{range} of {target}, {accept}, {n} bytes");
+            match expected {
+                Ok((start, end)) => {
+                    assert_eq!(answer.status, 206, "{what}");
+                    assert_eq!(
+                        answer.header("content-range"),
+                        Some(format!("bytes {start}-{}/{n}", end - 1).as_str()),
+                        "{what}"
+                    );
+                    assert_eq!(answer.body, whole.body[start..end], "{what}");
+                    for name in ["etag", "cache-control", "vary", "content-encoding", "content-type", "last-modified"] {
+                        assert_eq!(answer.header(name), whole.header(name), "{name} of {what}");
+                    }
+                }
+                Err(416) => {
+                    assert_eq!(answer.status, 416, "{what}");
+                    assert_eq!(answer.header("content-range"), Some(format!("bytes */{n}").as_str()), "{what}");
+                    assert!(answer.body.len() < 200, "{what}");
+                }
+                Err(status) => {
+                    assert_eq!((answer.status, answer.body == whole.body), (status, true), "{what}");
+                    assert!(answer.header("content-range").is_none(), "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn if_range_wants_exactly_what_there_is() {
+    let (_dir, daemon) = dated_site();
+    for (target, accept) in FORMS {
+        let whole = request(&daemon.address, "GET", target, &[accept]);
+        let tag = whole.header("etag").expect("a tag").to_owned();
+        for (value, status) in [
+            (tag.clone(), 206),
+            (format!("W/{tag}"), 200),
+            ("\"x\"".to_owned(), 200),
+            (format!("{tag}, \"x\""), 200),
+            ("*".to_owned(), 200),
+            // The date is that of both codings, so that it names the bytes of neither where there are two.
+            (MODIFIED.to_owned(), if accept == GZIP && target == "/page.html" { 200 } else { 206 }),
+            (BEFORE.to_owned(), 200),
+            (AFTER.to_owned(), 200),
+            ("yesterday".to_owned(), 200),
+        ] {
+            let answer =
+                request(&daemon.address, "GET", target, &[accept, "Range: bytes=2-5", &format!("If-Range: {value}")]);
+            assert_eq!(answer.status, status, "{target} {accept} If-Range: {value}");
+            let expected = if status == 206 { &whole.body[2..6] } else { &whole.body[..] };
+            assert_eq!(answer.body, expected, "{target} {accept} If-Range: {value}");
+        }
+        let stale = request(&daemon.address, "GET", target, &[accept, "Range: bytes=999999-", "If-Range: \"x\""]);
+        assert_eq!(stale.status, 200, "a stale If-Range makes the range not matter, even one beyond the end");
+        let alone = request(&daemon.address, "GET", target, &[accept, "If-Range: \"x\""]);
+        assert_eq!(alone.status, 200);
+    }
+}
+
+#[test]
+fn a_cut_download_of_the_gzip_coding_can_be_gone_on_with() {
+    let page = text(300_000);
+    let (_dir, daemon) = site(&[("index.html", &page)], &[]);
+    let whole = request(&daemon.address, "GET", "/", &[GZIP]);
+    let tag = whole.header("etag").expect("a tag");
+    let n = whole.body.len();
+    for step in [7, 4096, n / 3, n - 9, n - 8, n - 4] {
+        let mut joined = Vec::new();
+        let mut at = 0;
+        // Small steps over both ends, where header and trailer are, and one leap between.
+        while at < n {
+            let end = if step == 7 && at == 28 { n - 28 } else { (at + step).min(n) };
+            let answer = request(
+                &daemon.address,
+                "GET",
+                "/",
+                &[GZIP, &format!("Range: bytes={at}-{}", end - 1), &format!("If-Range: {tag}")],
+            );
+            assert_eq!((answer.status, answer.header("content-encoding")), (206, Some("gzip")), "from {at}");
+            joined.extend_from_slice(&answer.body);
+            at = end;
+        }
+        assert!(joined == whole.body, "in steps of {step}");
+        assert!(gunzip(&joined) == page.as_bytes(), "in steps of {step}");
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Codings
+
+#[test]
+fn what_a_client_accepts_decides_about_the_coding() {
+    let page = text(5000);
+    let (_dir, daemon) = site(&[("index.html", &page), ("p.png", &page)], &[]);
+    let cases: &[(&[&str], bool)] = &[
+        (&["gzip"], true),
+        (&["gzip, deflate, br, zstd"], true),
+        (&["br;q=1.0, gzip;q=0.8, *;q=0.1"], true),
+        (&["GZIP"], true),
+        (&["gzip;q=0.001"], true),
+        (&["deflate,gzip"], true),
+        (&["gzip, *;q=0"], true),
+        (&["gzip, identity;q=0"], true),
+        (&["identity;q=0, *;q=0.5"], true),
+        (&["identity;q=0.5, gzip;q=1"], true),
+        (&["br", "gzip"], true),
+        (&[", gzip ,"], true),
+        (&[], false),
+        (&[""], false),
+        (&["identity"], false),
+        (&["br"], false),
+        (&["deflate"], false),
+        (&["gzip;q=0"], false),
+        (&["gzip;q=0.000"], false),
+        (&["gzip; q=0"], false),
+        (&["gzip ; Q=0"], false),
+        (&["gzip;q=0, *"], false),
+        (&["gzip;q=0, br"], false),
+        (&["*, gzip;q=0"], false),
+        (&["identity, *;q=0"], false),
+        (&["identity;q=1, gzip;q=0.5"], false),
+        (&["gzipped"], false),
+        (&["xgzip"], false),
+    ];
+    for &(values, is_gzip) in cases {
+        let fields: Vec<String> = values.iter().map(|value| format!("Accept-Encoding: {value}")).collect();
+        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+        let answer = request(&daemon.address, "GET", "/", &fields);
+        assert_eq!(answer.status, 200, "{values:?}");
+        assert_eq!(answer.header("content-encoding"), is_gzip.then_some("gzip"), "{values:?}");
+        let content = if is_gzip { gunzip(&answer.body) } else { answer.body };
+        assert!(content == page.as_bytes(), "{values:?}");
+        // What is stored goes out as it is.
+        let stored = request(&daemon.address, "GET", "/p.png", &fields);
+        assert_eq!((stored.status, stored.header("content-encoding")), (200, None), "{values:?}");
+    }
+    // Where nothing on offer is accepted the field is disregarded (RFC 9110, 12.1 and 12.5.3): a reader who gets the page
+    // as it is is helped, one who gets a 406 is not. gzip is not forced on anybody.
+    for value in ["*;q=0", "identity;q=0, gzip;q=0", "*;q=0, br", "identity;q=0", "br, identity;q=0", "identity;q=0.0"]
+    {
+        for target in ["/", "/p.png"] {
+            let answer = request(&daemon.address, "GET", target, &[&format!("Accept-Encoding: {value}")]);
+            assert_eq!((answer.status, answer.header("content-encoding")), (200, None), "{value}");
+            assert!(answer.body == page.as_bytes(), "{value}");
+        }
+    }
+    for value in ["identity;q=0, gzip", "identity;q=0, gzip;q=0.001", "*, identity;q=0"] {
+        let answer = request(&daemon.address, "GET", "/", &[&format!("Accept-Encoding: {value}")]);
+        assert_eq!((answer.status, answer.header("content-encoding")), (200, Some("gzip")), "{value}");
+        // There is one form of what is stored; that it was excluded is no reason to keep it back.
+        let stored = request(&daemon.address, "GET", "/p.png", &[&format!("Accept-Encoding: {value}")]);
+        assert_eq!((stored.status, stored.header("content-encoding")), (200, None), "{value}");
+    }
+    for value in
+        ["gzip;q=", "gzip;q=x", "gzip;q=-1", "gzip;q=99", "gzip;q=NaN", ";;;", "gzip;;q=0", "\u{e9}", "gzip;level=9"]
+    {
+        let answer = request(&daemon.address, "GET", "/", &[&format!("Accept-Encoding: {value}")]);
+        assert_eq!(answer.status, 200, "{value}");
+    }
+}
+
+#[test]
+fn vary_is_on_whatever_was_negotiated_and_on_nothing_else() {
+    let page = text(5000);
+    let missing = format!("{OWN_404}{page}");
+    let (_dir, daemon) = site(&[("index.html", &page), ("p.png", &page), ("404.html", missing.as_str())], &[]);
+    for (target, negotiated) in [("/", true), ("/p.png", false), ("/missing", true)] {
+        let tag = |fields: &[&str]| {
+            request(&daemon.address, "GET", target, fields).header("etag").unwrap_or("\"x\"").to_owned()
+        };
+        let (identity, coded) = (format!("If-None-Match: {}", tag(&[])), format!("If-None-Match: {}", tag(&[GZIP])));
+        for fields in [
+            &[][..],
+            &["Accept-Encoding: identity"],
+            &["Accept-Encoding: br"],
+            &[GZIP],
+            &["Range: bytes=0-4"],
+            &[GZIP, "Range: bytes=0-4"],
+            &[&identity],
+            &[GZIP, &coded],
+        ] {
+            let answer = request(&daemon.address, "GET", target, fields);
+            let vary = answer.header("vary").map(str::to_ascii_lowercase);
+            assert_eq!(
+                vary.as_deref(),
+                negotiated.then_some("accept-encoding"),
+                "{target} {fields:?}: {}",
+                answer.status
+            );
+        }
+    }
+}
+
+#[test]
+fn every_file_arrives_as_it_was_in_either_form() {
+    let long = text(70_000);
+    let files = [
+        ("index.html", "<!doctype html><p>home"),
+        ("long.html", long.as_str()),
+        ("one.txt", "x"),
+        ("empty.html", ""),
+        ("empty.txt", ""),
+        ("empty.png", ""),
+        ("p.png", "\u{1}\u{2}\u{3}"),
+        ("f.woff2", long.as_str()),
+        ("a.js", "a()"),
+        ("LICENSE", "terms"),
+    ];
+    let (_dir, from_folder) = site(&files, &[]);
+    let deflated: Vec<_> = files.iter().map(|(name, content)| zip::deflated(name, content)).collect();
+    let (_dir2, from_zip) = archive(&zip::zip(&deflated));
+    let tarred: Vec<_> = files.iter().map(|(name, content)| tar::file(name, content)).collect();
+    let (_dir3, from_tar) = archive(&tar::gzip(&tar::tar(&tarred)));
+    for daemon in [&from_folder, &from_zip, &from_tar] {
+        for (name, content) in files {
+            let target = format!("/{name}");
+            let plain = get(&daemon.address, &target);
+            assert_eq!((plain.status, plain.header("content-encoding")), (200, None), "{name}");
+            assert!(plain.body == content.as_bytes(), "{name}");
+            let any = request(&daemon.address, "GET", &target, &[GZIP]);
+            let body = if any.header("content-encoding") == Some("gzip") { gunzip(&any.body) } else { any.body };
+            assert!(body == content.as_bytes(), "{name}, as the client likes");
+            if content.is_empty() {
+                let part = request(&daemon.address, "GET", &target, &["Range: bytes=0-"]);
+                assert_eq!((part.status, part.header("content-range")), (416, Some("bytes */0")), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_adopted_archive_sends_its_own_bytes_and_another_is_coded_all_the_same() {
+    let page = text(50_000);
+    let adopted = zip::zip(&[zip::deflated("index.html", &page)]);
+    let (_dir, daemon) = archive(&adopted);
+    let answer = request(&daemon.address, "GET", "/", &[GZIP]);
+    assert_eq!(answer.body[10..answer.body.len() - 8], zip::deflate(page.as_bytes()), "no byte is compressed anew");
+
+    // What stands behind a stream, and is counted by its size, goes to no reader.
+    let mut loose = zip::Raw::of(&zip::deflated("index.html", &page));
+    loose.data.extend_from_slice(b"loose");
+    let (_dir, daemon) = archive(&zip::archive(&[]).with(loose.both(|header| header.coded += 5)).bytes());
+    assert!(gunzip(&request(&daemon.address, "GET", "/", &[GZIP]).body) == page.as_bytes());
+    assert_eq!(get(&daemon.address, "/").body, page.as_bytes());
+
+    let unadopted =
+        zip::zip(&[zip::stored("index.html", &page), zip::stored("a/b.css", &page), zip::stored("p.png", "p")]);
+    let (_dir, daemon) = archive(&unadopted);
+    for target in ["/", "/a/b.css"] {
+        let answer = request(&daemon.address, "GET", target, &[GZIP]);
+        assert_eq!(answer.header("content-encoding"), Some("gzip"), "{target}");
+        assert!(answer.body.len() < page.len() / 2, "{target} has {} bytes", answer.body.len());
+        assert!(gunzip(&answer.body) == page.as_bytes(), "{target}");
+        assert_eq!(get(&daemon.address, target).body, page.as_bytes(), "{target}");
+    }
+}
+
+#[test]
+fn large_compressed_files_arrive_whole_and_in_parts() {
+    let (five, twenty) = (text(5 << 20), text((20 << 20) + 17));
+    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("five.txt", &five), ("twenty.html", &twenty)], &[]);
+    for (target, content) in [("/five.txt", five.as_bytes()), ("/twenty", twenty.as_bytes())] {
+        // Twice, because what was inflated may be kept.
+        for _ in 0..2 {
+            let plain = get(&daemon.address, target);
+            assert_eq!((plain.status, plain.header("content-encoding")), (200, None), "{target}");
+            assert!(plain.body == content, "{target}");
+            let n = content.len();
+            for (start, end) in [(0, 10), (1_048_570, 1_048_590), (n / 2, n / 2 + 100_000), (n - 5, n)] {
+                let part = request(&daemon.address, "GET", target, &[&format!("Range: bytes={start}-{}", end - 1)]);
+                match part.status {
+                    206 => {
+                        assert_eq!(
+                            part.header("content-range"),
+                            Some(format!("bytes {start}-{}/{n}", end - 1).as_str())
+                        );
+                        assert!(part.body == content[start..end], "{start}-{end} of {target}");
+                    }
+                    // More than 16 MiB to inflate for a part may be answered with the whole.
+                    200 if n > 16 << 20 => assert!(part.body == content, "{start}-{end} of {target}"),
+                    status => panic!("{status} for {start}-{end} of {target}"),
+                }
+            }
+            assert_eq!(
+                request(&daemon.address, "GET", target, &[&format!("Range: bytes={n}-")]).status,
+                416,
+                "{target}"
+            );
+        }
+        let coded = request(&daemon.address, "GET", target, &[GZIP]);
+        assert_eq!(coded.header("content-encoding"), Some("gzip"), "{target}");
+        assert!(gunzip(&coded.body) == content, "{target}");
+        let middle = coded.body.len() / 2;
+        let part = request(&daemon.address, "GET", target, &[GZIP, &format!("Range: bytes={middle}-")]);
+        assert_eq!(part.status, 206, "{target}: a part of what lies there costs nothing");
+        assert!(part.body == coded.body[middle..], "{target}");
+    }
+}

@@ -1,0 +1,15 @@
+//! Serving a site to readers: addresses, content, headers, connections, protocols, access.
+
+mod access;
+mod addresses;
+mod codings;
+mod connections;
+mod content;
+mod csp;
+mod http1;
+mod http2;
+mod next;
+mod protocols;
+mod ranges;
+mod redirects;
+mod tls;

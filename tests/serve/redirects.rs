@@ -1,0 +1,1074 @@
+//! What a site and its operator can say about addresses besides files: redirects, rewrites, fields, Markdown. And what no
+//! bundle can do with it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use support::h2::{Answer, Client};
+use support::host::Host;
+use support::http::{Response, get, gunzip, request};
+use support::zip::{deflated, zip};
+use support::{Daemon, docwharf, end, folder, site, until, write_site};
+
+/// A served folder with a configuration of the operator's.
+fn operated(files: &[(&str, &str)], config: &str, more: &[&str]) -> (tempfile::TempDir, Daemon) {
+    let dir = folder();
+    let root = write_site(&dir.path().join("site"), files);
+    let path = dir.path().join("docwharf.toml");
+    std::fs::write(&path, config).unwrap();
+    let arguments: Vec<&str> = ["--config", path.to_str().unwrap()].iter().chain(more).copied().collect();
+    let daemon = Daemon::serve(&root, &arguments);
+    (dir, daemon)
+}
+
+/// Status and `Location`, the same for GET and HEAD.
+#[track_caller]
+fn led(daemon: &Daemon, target: &str) -> (u16, String) {
+    let told = |method| {
+        let mut answer = request(&daemon.address, method, target, &[]);
+        answer.headers.retain(|(name, _)| name != "date");
+        answer.headers.sort();
+        answer
+    };
+    let (full, head) = (told("GET"), told("HEAD"));
+    assert_eq!((full.status, &full.headers), (head.status, &head.headers), "{target}");
+    assert!(head.body.is_empty(), "{target}");
+    (full.status, full.header("location").unwrap_or_default().to_owned())
+}
+
+/// The same by one request, while rules may be changing.
+fn moved(daemon: &Daemon, target: &str) -> (u16, String) {
+    let answer = get(&daemon.address, target);
+    (answer.status, answer.header("location").unwrap_or_default().to_owned())
+}
+
+#[track_caller]
+fn all_led(daemon: &Daemon, cases: &[(&str, u16, &str)]) {
+    for &(target, status, location) in cases {
+        assert_eq!(led(daemon, target), (status, location.to_owned()), "{target}");
+    }
+}
+
+const PAGES: [(&str, &str); 5] = [
+    ("index.html", "<p>home"),
+    ("guides/start.html", "<p>start"),
+    ("v2/intro.html", "<p>intro"),
+    ("404.html", "<p>the site's own page for what is missing"),
+    ("a.css", "a{}"),
+];
+
+fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    PAGES.iter().chain(more).copied().collect()
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Redirects
+
+#[test]
+fn redirects_of_a_site_lead_where_they_say() {
+    let lines = "# moved\n/old /guides/start\n/tmp /guides/start 302\n/see /guides/start 303\n/t7 /guides/start 307\n\
+                 /t8 /guides/start 308\n/beta/* /v2/:splat 302\n/blog/:year/:slug /v2/:slug?y=:year#:slug\n\
+                 /out https://other.example/x?own=1\n/caf%C3%A9 /guides/start\n/trail /trail/\n/first /one 302\n/first /two 302\n\
+                 /both/x /exact 302\n/both/* /pattern 302\n/late/* /pattern 302\n/late/x /exact 302\n";
+    let docs = "{\"redirects\": [{\"source\": \"/d/:slug*\", \"destination\": \"/v2/:slug*\"},\
+                {\"source\": \"/e/old-*\", \"destination\": \"/v2/new-*\", \"permanent\": false},\
+                {\"source\": \"/old\", \"destination\": \"/never\"}]}";
+    let (_dir, daemon) = site(&with(&[("_redirects", lines), ("docs.json", docs)]), &[]);
+    all_led(
+        &daemon,
+        &[
+            ("/old", 301, "/guides/start"),
+            ("/old/", 301, "/guides/start"),
+            ("/old?a=b&c", 301, "/guides/start?a=b&c"),
+            ("/o%6cd", 301, "/guides/start"),
+            ("/OLD", 404, ""),
+            ("/old/x", 404, ""),
+            ("/tmp", 302, "/guides/start"),
+            ("/see", 303, "/guides/start"),
+            ("/t7", 307, "/guides/start"),
+            ("/t8", 308, "/guides/start"),
+            ("/beta", 302, "/v2/"),
+            ("/beta/intro", 302, "/v2/intro"),
+            ("/beta/a/b?x", 302, "/v2/a/b?x"),
+            ("/blog/2024/x%26y?y=1&z=2", 301, "/v2/x&y?y=2024&z=2#x%26y"),
+            ("/blog/2024", 404, ""),
+            ("/out", 301, "https://other.example/x?own=1"),
+            ("/out?own=2&more=3", 301, "https://other.example/x?own=1&more=3"),
+            ("/caf%C3%A9", 301, "/guides/start"),
+            ("/trail", 301, "/trail/"),
+            ("/trail/", 404, ""),
+            ("/first", 302, "/one"),
+            ("/both/x", 302, "/exact"),
+            ("/both/y", 302, "/pattern"),
+            ("/late/x", 302, "/pattern"),
+            ("/d/a/b", 308, "/v2/a/b"),
+            ("/d", 308, "/v2/"),
+            ("/e/old-7", 307, "/v2/new-7"),
+            ("/e/old-7/8", 404, ""),
+        ],
+    );
+    for (target, age) in
+        [("/old", "max-age=3600"), ("/t8", "max-age=3600"), ("/tmp", "max-age=60"), ("/t7", "max-age=60")]
+    {
+        assert_eq!(get(&daemon.address, target).header("cache-control"), Some(age), "{target}");
+    }
+    for method in ["POST", "PUT", "DELETE"] {
+        assert_eq!(request(&daemon.address, method, "/old", &[]).status, 405, "{method}");
+    }
+    assert_eq!(request(&daemon.address, "OPTIONS", "/old", &[]).status, 204);
+}
+
+#[test]
+fn what_is_there_is_served_unless_a_rule_is_forced_and_the_operator_comes_first() {
+    let lines = "/guides/start /bundle 302\n/a.css /bundle 302!\n/v2/* /bundle 302\n/n /bundle 302\n/f /bundle 302!\n/index.html /bundle 302\n";
+    let config = "[[server.redirects]]\nsource = \"/n\"\ndestination = \"/own\"\n\
+                  [[server.redirects]]\nsource = \"/f\"\ndestination = \"/own\"\n\
+                  [[server.redirects]]\nsource = \"/v2/intro\"\ndestination = \"/own\"\nforce = true\npermanent = true\n\
+                  [[server.redirects]]\nsource = \"/a.css\"\ndestination = \"/own\"\n";
+    let (_dir, daemon) = operated(&with(&[("_redirects", lines)]), config, &["--slashes", "serve"]);
+    all_led(
+        &daemon,
+        &[
+            ("/guides/start", 200, ""),
+            ("/guides/start/", 200, ""),
+            ("/guides/start.html", 200, ""),
+            ("/index.html", 200, ""),
+            ("/a.css", 302, "/bundle"),
+            ("/n", 307, "/own"),
+            ("/f", 307, "/own"),
+            ("/v2/intro", 308, "/own"),
+            ("/v2/intro/", 308, "/own"),
+            ("/v2/intro.html", 200, ""),
+            ("/v2/other", 302, "/bundle"),
+        ],
+    );
+}
+
+#[test]
+fn addresses_of_rules_are_the_sites_wherever_that_begins() {
+    let config = "[[server.redirects]]\nsource = \"/own/:x*\"\ndestination = \"/v2/:x*\"\n";
+    let (_dir, daemon) = operated(
+        &with(&[("_redirects", "/old/* /guides/:splat\n/out https://x.example/\n/app/* /index.html 200\n")]),
+        config,
+        &["--base-path", "/docs/"],
+    );
+    all_led(
+        &daemon,
+        &[
+            ("/docs/old/start?q", 301, "/docs/guides/start?q"),
+            ("/docs/own/intro", 307, "/docs/v2/intro"),
+            ("/docs/out", 301, "https://x.example/"),
+            ("/docs/app/x", 200, ""),
+            ("/old/start", 404, ""),
+            ("/own/intro", 404, ""),
+            ("/docs", 307, "/docs/"),
+            ("/", 307, "/docs/"),
+        ],
+    );
+}
+
+#[test]
+fn a_redirect_and_the_addresses_of_a_page_lead_on_to_one_another() {
+    let files = [
+        ("index.html", "<p>home"),
+        ("dir/index.html", "<p>dir"),
+        ("_redirects", "/old /dir 302\n/dir/gone /dir/ 302\n"),
+    ];
+    let (_dir, daemon) = site(&files, &["--slashes", "redirect"]);
+    all_led(&daemon, &[("/old", 302, "/dir"), ("/dir", 307, "/dir/"), ("/dir/gone", 302, "/dir/"), ("/dir/", 200, "")]);
+}
+
+#[test]
+fn nothing_that_is_asked_for_becomes_another_host_or_another_line() {
+    let lines = "/a/* /:splat 302\n/b/* https://other.example/area/:splat 302\n/c/:x/* /:x/:splat 302\n/d/* /x?y=:splat#:splat 302\n";
+    let (_dir, daemon) = site(&with(&[("_redirects", lines)]), &[]);
+    for target in [
+        "/a//evil.example",
+        "/a/%2Fevil.example",
+        "/a/%2f%2f%2fevil.example",
+        "/a/%5Cevil.example",
+        "/a/%5c%5cevil.example/x",
+        "/a/https://evil.example/",
+        "/a/@evil.example",
+        "/a/%09/evil.example",
+        "/a/%0d%0aSet-Cookie:%20x=1",
+        "/a/..%2f..%2f/evil.example",
+        "/a/.//evil.example",
+        "/a/%E2%80%AE/x",
+        "/a/%ff%fe",
+        "/c/%2F/evil.example",
+        "/c/%5C/evil.example",
+        "/d/%0d%0aX:y",
+        "/d/a&b=c#d",
+    ] {
+        let answer = get(&daemon.address, target);
+        let location = answer.header("location").unwrap_or_default();
+        assert!(matches!(answer.status, 302 | 400 | 404), "{target}: {}", answer.status);
+        assert!(answer.status != 302 || location.starts_with('/'), "{target}: {location}");
+        assert!(!location.starts_with("//") && !location.starts_with("/\\"), "{target}: {location}");
+        assert_eq!(answer.header("set-cookie"), None, "{target}");
+    }
+    // What another host is asked for stays below what the rule names.
+    for target in ["/b/../../x", "/b/..%2fx", "/b/%2e%2e/x", "/b/x/.."] {
+        assert_eq!(led(&daemon, target), (404, String::new()), "{target}");
+    }
+    assert_eq!(led(&daemon, "/b/@evil.example"), (302, "https://other.example/area/@evil.example".to_owned()));
+    assert_eq!(led(&daemon, "/b//evil.example"), (302, "https://other.example/area//evil.example".to_owned()));
+}
+
+#[test]
+fn loops_cost_a_reader_his_patience_and_the_server_nothing() {
+    let lines = "/self /self\n/self2 /self2?a=1\n/a /b\n/b /a\n/grow/* /grow/x/:splat\n/frag /frag#x\n/r /r 200\n";
+    let (_dir, daemon) = site(&with(&[("_redirects", lines)]), &[]);
+    all_led(
+        &daemon,
+        &[
+            ("/self", 404, ""),
+            ("/frag", 404, ""),
+            ("/self2", 301, "/self2?a=1"),
+            ("/self2?a=1", 404, ""),
+            ("/r", 404, ""),
+            ("/a", 301, "/b"),
+            ("/b", 301, "/a"),
+        ],
+    );
+    // It ends where an address becomes too long to be asked for, or to be sent.
+    let long = format!("/grow/{}", "y".repeat(15_000));
+    assert!(matches!(get(&daemon.address, &long).status, 301 | 404 | 414));
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Rewrites
+
+#[test]
+fn a_rewrite_answers_with_another_file_of_the_site() {
+    let app = "<p>app ".repeat(500);
+    let lines = "/app/* /shell.html 200\n/en/* /en/404.html 404\n/gone /nowhere.html 200\n/proxy/* https://x.example/:splat 200\n\
+                 /copy/:name /v2/:name 200\n/env /.env 200\n/rules /_redirects 200\n/a.css /shell.html 200\n";
+    let more = [("_redirects", lines), ("shell.html", &app), ("en/404.html", "<p>not in English"), (".env", "SECRET")];
+    let (_dir, daemon) = site(&with(&more), &[]);
+    let page = get(&daemon.address, "/shell.html");
+    let tag = page.header("etag").expect("a tag").to_owned();
+    for target in ["/app", "/app/", "/app/x/y?z"] {
+        let answer = get(&daemon.address, target);
+        assert_eq!((answer.status, answer.text()), (200, app.clone()), "{target}");
+        assert_eq!((answer.header("etag"), answer.header("location")), (Some(&*tag), None), "{target}");
+    }
+    let of = |fields: &[&str]| request(&daemon.address, "GET", "/app/x", fields);
+    assert_eq!(of(&[&format!("If-None-Match: {tag}")]).status, 304);
+    assert_eq!((of(&["Range: bytes=0-3"]).status, of(&["Range: bytes=0-3"]).text()), (206, "<p>a".to_owned()));
+    assert_eq!(gunzip(&of(&["Accept-Encoding: gzip"]).body), app.as_bytes());
+    let missing = get(&daemon.address, "/en/x");
+    assert_eq!((missing.status, missing.text().as_str(), missing.header("etag")), (404, "<p>not in English", None));
+    assert_eq!(get(&daemon.address, "/copy/intro").text(), "<p>intro");
+    all_led(
+        &daemon,
+        &[
+            ("/gone", 404, ""),
+            ("/proxy/x", 404, ""),
+            ("/copy/none", 404, ""),
+            ("/env", 404, ""),
+            ("/rules", 404, ""),
+            ("/a.css", 200, ""),
+        ],
+    );
+    assert_eq!(get(&daemon.address, "/a.css").text(), "a{}");
+}
+
+#[test]
+fn what_a_site_tells_the_server_is_not_served_and_its_docs_json_is() {
+    let files = with(&[
+        ("_redirects", "/x /y\n"),
+        ("_headers", "/*\n X-A: 1\n"),
+        ("docs.json", "{}"),
+        ("sub/_redirects", "text"),
+    ]);
+    let (_dir, daemon) = site(&files, &[]);
+    for target in ["/_redirects", "/_headers", "/%5Fredirects", "/_redirects/", "/_headers.html"] {
+        assert_eq!(led(&daemon, target).0, 404, "{target}");
+    }
+    assert_eq!(led(&daemon, "/docs.json").0, 200);
+    assert_eq!(led(&daemon, "/sub/_redirects").0, 200);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Fields
+
+#[test]
+fn fields_go_along_with_every_answer_about_an_address_and_those_of_files_with_files() {
+    let text = "/*\n  X-All: 1\n  X-Frame-Options: DENY\n  Vary: Cookie\n/guides/*\n  X-All: 2\n  Cache-Control: public, max-age=7\n\
+                /guides/start\n  ! X-Frame-Options\n/old\n  X-Old: 1\n/*.css\n  Cache-Control: max-age=8\n";
+    let page = "<p>start ".repeat(300);
+    let files = [
+        ("index.html", "<p>home"),
+        ("guides/start.html", &*page),
+        ("a.css", "a{}"),
+        ("_headers", text),
+        ("_redirects", "/old /\n"),
+    ];
+    let config = "[[server.headers]]\nsource = \"/guides/*\"\nvalues = { X-Own = [\"a\", \"b\"], X-All = \"own\" }\n";
+    let (_dir, daemon) = operated(&files, config, &["--slashes", "serve"]);
+    let ask = |method, target, fields: &[&str]| request(&daemon.address, method, target, fields);
+    let tag = ask("GET", "/guides/start", &[]).header("etag").unwrap().to_owned();
+    for (fields, status) in [
+        (vec![], 200),
+        (vec![format!("If-None-Match: {tag}")], 304),
+        (vec!["Range: bytes=1-5".to_owned()], 206),
+        (vec!["Accept-Encoding: gzip".to_owned()], 200),
+    ] {
+        let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+        for method in ["GET", "HEAD"] {
+            let answer = ask(method, "/guides/start", &fields);
+            assert_eq!(answer.status, status);
+            assert_eq!(answer.header("x-all"), Some("own"), "the operator's replaces the bundle's");
+            assert_eq!(answer.header("x-own"), Some("a, b"));
+            assert_eq!(answer.header("cache-control"), Some("public, max-age=7"), "{status}");
+            assert_eq!(
+                answer.header("x-frame-options"),
+                Some("SAMEORIGIN"),
+                "docwharf's own, which a bundle does not take away"
+            );
+            assert_eq!(answer.header("vary"), Some("accept-encoding, Cookie"), "joined, not replaced");
+            assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+        }
+    }
+    let home = ask("GET", "/", &[]);
+    assert_eq!((home.header("x-all"), home.header("x-frame-options")), (Some("1"), Some("DENY")));
+    assert_eq!(home.header("cache-control"), Some("no-cache"));
+    assert_eq!(ask("GET", "/a.css", &[]).header("cache-control"), Some("max-age=8"));
+    let missing = ask("GET", "/guides/none", &[]);
+    assert_eq!(
+        (missing.status, missing.header("cache-control")),
+        (404, Some("max-age=60")),
+        "never cached as a page is"
+    );
+    assert_eq!(missing.header("x-all"), Some("own"));
+    let moved = ask("GET", "/old", &[]);
+    assert_eq!(
+        (moved.status, moved.header("x-old"), moved.header("cache-control")),
+        (301, Some("1"), Some("max-age=3600"))
+    );
+    for (method, target, status) in [("POST", "/", 405), ("OPTIONS", "/", 204), ("GET", "/%01", 400)] {
+        let answer = ask(method, target, &[]);
+        assert_eq!((answer.status, answer.header("x-all")), (status, None), "{method} {target}");
+    }
+}
+
+#[test]
+fn no_field_of_a_bundle_breaks_framing_caching_or_the_host() {
+    let names = [
+        "Content-Length",
+        "Content-Encoding",
+        "Transfer-Encoding",
+        "Connection",
+        "Keep-Alive",
+        "Upgrade",
+        "Trailer",
+        "TE",
+        "ETag",
+        "Date",
+        "Last-Modified",
+        "Content-Range",
+        "Accept-Ranges",
+        "Location",
+        "Allow",
+        "Age",
+        "Host",
+        "Set-Cookie",
+        "Strict-Transport-Security",
+        "Alt-Svc",
+        "Clear-Site-Data",
+        "NEL",
+        "Refresh",
+        "Report-To",
+        "Reporting-Endpoints",
+        "Service-Worker-Allowed",
+        "X-Content-Type-Options",
+        "Bad Name",
+        "X-Bad\u{1}",
+        "Content-Location",
+        "Retry-After",
+        "WWW-Authenticate",
+        "Proxy-Authenticate",
+        "Proxy-Connection",
+    ];
+    let lines = names.iter().map(|name| format!("  ! {name}\n  {name}: 7\n")).collect::<Vec<_>>().concat();
+    let text = format!("/*\n{lines}  ! Vary\n  ! Cache-Control\n  ! Content-Type\n  X-Good: yes\n");
+    let page = "<p>home ".repeat(300);
+    let plain = site(&[("index.html", &*page)], &[]);
+    let ruled = site(&[("index.html", &*page), ("_headers", &*text)], &[]);
+    for fields in [&[][..], &["Accept-Encoding: gzip"], &["Range: bytes=0-9"]] {
+        let of = |daemon: &Daemon| {
+            let mut answer = request(&daemon.address, "GET", "/", fields);
+            answer.headers.retain(|(name, _)| !matches!(name.as_str(), "date" | "last-modified" | "x-good"));
+            answer
+        };
+        let (before, after): (Response, Response) = (of(&plain.1), of(&ruled.1));
+        assert_eq!(before.headers, after.headers, "{fields:?}");
+        assert_eq!(before.body, after.body);
+    }
+    assert_eq!(get(&ruled.1.address, "/").header("x-good"), Some("yes"));
+}
+
+#[test]
+fn a_policy_of_a_bundle_counts_but_its_reports_go_nowhere() {
+    let text = "/*\n  Content-Security-Policy: img-src 'self'; report-uri https://x.example/r; report-to all\n  \
+                Content-Security-Policy-Report-Only: report-uri https://x.example/r\n  X-Frame-Options: ALLOWALL\n";
+    let (dir, daemon) = site(&[("index.html", "<p>home"), ("_headers", text)], &[]);
+    let home = get(&daemon.address, "/");
+    assert_eq!(home.header("content-security-policy"), Some("img-src 'self'"));
+    assert_eq!(home.header("content-security-policy-report-only"), None);
+    assert_eq!(home.header("x-frame-options"), Some("SAMEORIGIN"), "what no browser knows takes nothing away");
+    let told = end(docwharf().args(["redirects", "check"]).arg(dir.path().join("site"))).expect(1).stdout;
+    for line in
+        ["_headers:2", "_headers:3", "_headers:4", "report-uri and report-to do not count", "DENY or SAMEORIGIN"]
+    {
+        assert!(told.contains(line), "{line}: {told}");
+    }
+}
+
+#[test]
+fn a_bundle_comes_before_our_defaults_and_undoes_nothing_that_the_operator_has_said() {
+    const OUTSIDE: &str = "<https://x.example>; rel=preconnect";
+    const INSIDE: &str = "</a.css>; rel=preload; as=style";
+    let text = format!(
+        "/*\n  Referrer-Policy: unsafe-url\n  X-Frame-Options: DENY\n  Link: {OUTSIDE}\n  Link: {INSIDE}\n  \
+         Cache-Control: public, max-age=600\n  CDN-Cache-Control: max-age=600\n  Access-Control-Allow-Origin: *\n"
+    );
+    let host = host_of(&[("index.html", "<p>home"), ("a.css", "a{}"), ("_headers", &text)]);
+    let both = format!("{OUTSIDE}, {INSIDE}");
+    let bundles = [
+        ("referrer-policy", Some("unsafe-url")),
+        ("x-frame-options", Some("DENY")),
+        ("link", Some(&*both)),
+        ("cache-control", Some("public, max-age=600")),
+        ("cdn-cache-control", Some("max-age=600")),
+        ("access-control-allow-origin", Some("*")),
+    ];
+    for (config, others) in [
+        ("", &[][..]),
+        ("referrerPolicy = \"same-origin\"\n", &[("referrer-policy", Some("same-origin"))]),
+        ("referrerPolicy = \"off\"\n", &[("referrer-policy", None)]),
+        ("frames = \"same\"\n", &[("x-frame-options", Some("SAMEORIGIN"))]),
+        ("frames = \"any\"\n", &[("x-frame-options", None)]),
+        ("csp = \"airgap\"\n", &[("link", Some(INSIDE))]),
+        (
+            "[access]\nallow = [\"127.0.0.0/8\"]\n",
+            &[
+                ("cache-control", Some("private, no-cache")),
+                ("cdn-cache-control", None),
+                ("access-control-allow-origin", None),
+            ],
+        ),
+        (
+            "frames = \"any\"\n[access]\nallow = [\"127.0.0.0/8\"]\n[[server.headers]]\nsource = \"/*\"\n\
+             values = { Cache-Control = \"public\", X-Frame-Options = \"DENY\", Refresh = \"600\" }\n",
+            &[
+                ("cache-control", Some("public")),
+                ("refresh", Some("600")),
+                ("cdn-cache-control", None),
+                ("access-control-allow-origin", None),
+            ],
+        ),
+    ] {
+        host.configure(&export(config));
+        end(&mut host.command(&["sync"])).expect(0);
+        let daemon = Daemon::start(&mut host.command(&["run"]));
+        let home = get(&daemon.address, "/");
+        assert_eq!(home.status, 200, "{config}");
+        for (name, value) in
+            bundles.iter().filter(|(name, _)| others.iter().all(|(other, _)| other != name)).chain(others)
+        {
+            assert_eq!(home.header(name), *value, "{name} where the operator says {config:?}");
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Markdown
+
+#[test]
+fn markdown_goes_to_those_who_prefer_it_and_both_forms_say_that_there_are_two() {
+    let long = "# Start\n".repeat(300);
+    let files = [
+        ("index.html", "<p>home"),
+        ("index.md", "# home"),
+        ("guides/start.html", "<p>start"),
+        ("guides/start.md", &*long),
+        ("dir/index.html", "<p>dir"),
+        ("dir.md", "# dir"),
+        ("v1/index.html", "<p>v1"),
+        ("v1/index.html.md", "# v1"),
+        ("alone.html", "<p>alone"),
+        ("README.md", "# read me"),
+        ("llms.txt", "# Docs\n"),
+        ("llms-full.txt", "# All\n"),
+    ];
+    let (_dir, daemon) = site(&files, &["--slashes", "serve"]);
+    let ask = |target: &str, accept: &str| request(&daemon.address, "GET", target, &[&format!("Accept: {accept}")]);
+    for (accept, is_markdown) in [
+        ("text/markdown", true),
+        ("text/markdown, text/html, */*", true),
+        ("text/html;q=0.5, text/markdown;q=0.6", true),
+        ("text/html, text/markdown;q=0.9", false),
+        ("text/markdown;q=0, text/html;q=0", false),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", false),
+        ("*/*", false),
+        ("nonsense;;;=,,", false),
+    ] {
+        let answer = ask("/guides/start", accept);
+        let kind = if is_markdown { "text/markdown; charset=utf-8" } else { "text/html; charset=utf-8" };
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some(kind)), "{accept}");
+        assert_eq!(answer.header("vary"), Some("accept, accept-encoding"), "{accept}");
+        assert_eq!(answer.header("content-location"), is_markdown.then_some("/guides/start.md"), "{accept}");
+    }
+    let (html, markdown) = (ask("/guides/start", "*/*"), ask("/guides/start", "text/markdown"));
+    assert_ne!(html.header("etag"), markdown.header("etag"));
+    assert_eq!(
+        html.header("link"),
+        Some("</guides/start.md>; rel=\"alternate\"; type=\"text/markdown\", </llms.txt>; rel=\"describedby\"")
+    );
+    let tag = format!("If-None-Match: {}", html.header("etag").unwrap());
+    let again = |accept| request(&daemon.address, "GET", "/guides/start", &[&tag, accept]);
+    assert_eq!((again("Accept: text/html").status, again("Accept: text/markdown").status), (304, 200));
+    assert_eq!(again("Accept: text/html").header("vary"), Some("accept, accept-encoding"));
+    // What a 200 says of where the Markdown is, a 304 and a 206 say as well; an error is no form of it.
+    let tag = markdown.header("etag").unwrap();
+    for (field, status, is_said) in [
+        (format!("If-None-Match: {tag}"), 304, true),
+        ("Range: bytes=0-9".to_owned(), 206, true),
+        ("Range: bytes=0-9,40-49".to_owned(), 206, true),
+        ("If-Match: \"other\"".to_owned(), 412, false),
+        ("Range: bytes=99999999-".to_owned(), 416, false),
+    ] {
+        let answer = request(&daemon.address, "GET", "/guides/start", &["Accept: text/markdown", &field]);
+        let said = answer.header("content-location");
+        assert_eq!((answer.status, said), (status, is_said.then_some("/guides/start.md")), "{field}");
+    }
+    let zipped = request(&daemon.address, "GET", "/guides/start", &["Accept: text/markdown", "Accept-Encoding: gzip"]);
+    assert_eq!(gunzip(&zipped.body), long.as_bytes());
+    for (target, expected) in
+        [("/", "# home"), ("/dir", "# dir"), ("/dir/", "# dir"), ("/dir/index.html", "# dir"), ("/v1", "# v1")]
+    {
+        assert_eq!(ask(target, "text/markdown").text(), expected, "{target}");
+        assert!(ask(target, "text/html").text().starts_with("<p>"), "{target}");
+    }
+    // By name, whatever is accepted; there is one form of each.
+    for (target, expected) in [
+        ("/guides/start.md", &*long),
+        ("/index.md", "# home"),
+        ("/v1.md", "# v1"),
+        ("/v1/index.md", "# v1"),
+        ("/README.md", "# read me"),
+        ("/dir/index.md", "# dir"),
+    ] {
+        let answer = ask(target, "text/html");
+        assert_eq!((answer.status, answer.text().as_str()), (200, expected), "{target}");
+        assert_eq!(answer.header("content-type"), Some("text/markdown; charset=utf-8"), "{target}");
+        assert!(!answer.header("vary").unwrap_or_default().contains("accept,"), "{target}");
+    }
+    let alone = ask("/alone", "text/markdown");
+    assert_eq!(alone.text(), "<p>alone");
+    assert!(!alone.header("vary").unwrap_or_default().contains("accept,"));
+    assert_eq!(ask("/alone.md", "text/markdown").status, 404);
+    for (target, text) in [
+        ("/llms.txt", "# Docs\n"),
+        ("/llms-full.txt", "# All\n"),
+        ("/.well-known/llms.txt", "# Docs\n"),
+        ("/.well-known/llms-full.txt", "# All\n"),
+    ] {
+        let answer = get(&daemon.address, target);
+        assert_eq!((answer.status, answer.text().as_str()), (200, text), "{target}");
+        assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"), "{target}");
+        assert_eq!(answer.header("cache-control"), Some("no-cache"), "{target}");
+    }
+    led(&daemon, "/guides/start");
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// HTTP/2
+
+#[test]
+fn http_2_gives_the_same_answers_by_rules() {
+    let lines = "/old /guides/start\n/beta/* /v2/:splat 302\n/app/* /index.html 200\n/a/* /:splat 307\n";
+    let (_dir, daemon) = site(&with(&[("_redirects", lines), ("guides/start.md", "# start")]), &[]);
+    let mut client = Client::open(&daemon.address);
+    for (path, fields) in [
+        ("/old", &[][..]),
+        ("/beta/intro", &[]),
+        ("/app/x", &[]),
+        ("/a//evil.example", &[]),
+        ("/guides/start", &[("accept", "text/markdown")]),
+        ("/guides/start", &[]),
+        ("/none", &[]),
+        ("/_redirects", &[]),
+    ] {
+        let lines: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let expected = request(&daemon.address, "GET", path, &lines);
+        let expected = Answer::Response { status: expected.status, body: expected.body };
+        assert_eq!(client.get(path, fields), expected, "{path}");
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Hostile bundles
+
+#[test]
+fn a_bundle_whose_rules_are_wrong_is_served_without_them_and_one_line_says_so() {
+    let dir = folder();
+    let wrong: &[(&str, &[u8])] = &[
+        (
+            "_redirects",
+            b"/a\n/b c\n/ok /guides/start\n/c/* https://:splat/\n/d //evil.example\n/e /x 999\n\xc3\xa9 /x\n",
+        ),
+        ("_redirects", b"\xff\xfe/a /b\n"),
+        ("_headers", b"X-A: 1\n/*\nX-B\n  no colon\n  X-Ok: 1\n"),
+        ("docs.json", b"{\"redirects\": \"all\"}"),
+        ("docs.json", b"{\"redirects\": [{}]}"),
+        ("docs.json", b"{\"redirects\": ["),
+    ];
+    for (number, (name, content)) in wrong.iter().enumerate() {
+        let root = write_site(
+            &dir.path().join(format!("site{number}")),
+            &[("index.html", "<p>home"), ("guides/start.html", "x")],
+        );
+        std::fs::write(root.join(name), content).unwrap();
+        let ended = end(docwharf().args(["redirects", "check"]).arg(&root)).expect(1);
+        assert!(ended.stdout.contains("invalid") && ended.stdout.contains(name), "{}", ended.stdout);
+        let daemon = Daemon::serve(&root, &[]);
+        assert_eq!(get(&daemon.address, "/").status, 200);
+        if number == 0 {
+            assert_eq!(led(&daemon, "/ok"), (301, "/guides/start".to_owned()));
+            assert_eq!(led(&daemon, "/c/evil.example").0, 404);
+        }
+    }
+    // One line for all, before anything listens.
+    let mut command = docwharf();
+    command.arg("serve").arg(dir.path().join("site0")).args(["--listen", "256.0.0.1:1"]);
+    end(&mut command).expect(2);
+    let root = dir.path().join("site0");
+    let stderr = dir.path().join("stderr");
+    let file = std::fs::File::create(&stderr).unwrap();
+    let daemon = Daemon::start(
+        docwharf().arg("serve").arg(&root).args(["--listen", "127.0.0.1:0"]).env("DOCWHARF_LOG", "warn").stderr(file),
+    );
+    assert_eq!(get(&daemon.address, "/").status, 200);
+    let said = std::fs::read_to_string(&stderr).unwrap();
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("_redirects:1") && said.contains("more of them"), "{said}");
+}
+
+#[test]
+fn a_bundle_made_to_be_slow_is_not() {
+    let dir = folder();
+    // As many patterns as are taken, each of which fails at its last byte; and far more of everything.
+    let long = "x".repeat(900);
+    let slow = (0..1_900).map(|n| format!("/{long}/*/{n} /y 302\n")).collect::<Vec<_>>().concat();
+    let many = (0..150_000).map(|n| format!("/{n} /y\n")).collect::<Vec<_>>().concat();
+    let fields = (0..1_900).map(|n| format!("/*\n X-{n}: {long}\n")).collect::<Vec<_>>().concat();
+    let docs = format!("{{\"redirects\": {}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    let list: Vec<String> = (0..60_000).map(|n| format!("{{\"source\":\"/j{n}\",\"destination\":\"/y\"}}")).collect();
+    let docs_long = format!("{{\"redirects\": [{}]}}", list.join(","));
+    let huge = "/a /b\n".repeat(1_000_000);
+    for (name, content) in [
+        ("_redirects", &slow),
+        ("_redirects", &many),
+        ("_redirects", &huge),
+        ("_headers", &fields),
+        ("docs.json", &docs),
+        ("docs.json", &docs_long),
+    ] {
+        let path = dir.path().join("b.zip");
+        std::fs::write(&path, zip(&[deflated("index.html", "<p>home"), deflated(name, content)])).unwrap();
+        let began = Instant::now();
+        let daemon = Daemon::serve(&path, &[]);
+        let target = format!("/{long}/{long}/{long}");
+        for _ in 0..100 {
+            assert_eq!(get(&daemon.address, &target).status, 404, "{name}");
+        }
+        let answer = get(&daemon.address, "/");
+        assert_eq!(answer.status, 200);
+        let bytes: usize = answer.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        assert!(bytes < 32 << 10, "{name}: {bytes} bytes of fields");
+        assert!(began.elapsed() < Duration::from_secs(20), "{name}: {:?}", began.elapsed());
+        let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let peak: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
+        assert!(peak < 256 << 10, "{name}: {peak} KiB");
+    }
+}
+
+#[test]
+fn a_query_is_encoded_where_it_goes_into_a_location() {
+    let (_dir, daemon) = site(
+        &with(&[("_redirects", "/old /guides/start 302\n/own /b?x=1 302\n/self /self 302\n")]),
+        &["--base-path", "/docs", "--slashes", "redirect"],
+    );
+    let raw = "a=\\^`|{}&b=%2f%zz%&c=é";
+    let sent = "a=%5C%5E%60%7C%7B%7D&b=%2f%25zz%25&c=%C3%A9";
+    all_led(
+        &daemon,
+        &[
+            (&format!("/docs/old?{raw}"), 302, &format!("/docs/guides/start?{sent}")),
+            (&format!("/docs/own?{raw}"), 302, &format!("/docs/b?x=1&{sent}")),
+            (&format!("/docs/guides/start/?{raw}"), 307, &format!("/docs/guides/start?{sent}")),
+            (&format!("/?{raw}"), 307, &format!("/docs/?{sent}")),
+            // What leads to itself leads nowhere, however it is asked for.
+            (&format!("/docs/self?{raw}"), 404, ""),
+        ],
+    );
+    // Some of it never gets so far; what does is encoded.
+    for target in ["/docs/old?\"", "/docs/old?<b>", "/docs/old?a[]"] {
+        let (status, location) = led(&daemon, target);
+        let is_good = location.bytes().all(|b| b.is_ascii_graphic() && !b"\"<>[]".contains(&b));
+        assert!(is_good && [302, 400].contains(&status), "{target}: {status} {location}");
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// redirects check
+
+/// Runs `redirects check` with further arguments; gives place and kind of each finding.
+fn found(code: i32, root: &Path, more: &[&str]) -> Vec<(String, String)> {
+    let ended = end(docwharf().args(["redirects", "check", "--json"]).arg(root).args(more)).expect(code);
+    let json = ended.json();
+    let of = |finding: &serde_json::Value| {
+        let text = |key: &str| finding[key].as_str().unwrap().to_owned();
+        (text("place").rsplit('/').next().unwrap().to_owned(), text("kind"))
+    };
+    json["findings"].as_array().unwrap().iter().map(of).collect()
+}
+
+#[test]
+fn check_tells_loops_dead_targets_and_rules_that_never_apply() {
+    let dir = folder();
+    for (number, (line, expected)) in [
+        ("/old /guides/start", None),
+        ("/old/* /guides/:splat", None),
+        ("/old/* /nowhere/:splat", Some("dead")),
+        ("/old https://x.example/", None),
+        ("/old/* https://x.example/:splat", None),
+        ("/old /nowhere", Some("dead")),
+        ("/old /a.css", None),
+        ("/old /one\n/one /two\n/two /guides/start", None),
+        ("/old /one\n/one /two\n/two /old", Some("loop")),
+        ("/x/* /y/:splat\n/y/* /x/:splat", Some("loop")),
+        ("/x/* /x/x/:splat", Some("loop")),
+        ("/x/* /y/:splat\n/y/* /guides/:splat", None),
+        ("/same /same", Some("never")),
+        ("/guides/start /a.css", Some("shadowed")),
+        ("/guides/start /a.css 301!", None),
+        ("/guides/start/ /a.css", Some("shadowed")),
+        ("/old /a.css\n/old /guides/start", Some("shadowed")),
+        ("/x/* /a.css\n/x/y /guides/start", Some("shadowed")),
+        ("/x/y /guides/start\n/x/* /a.css", None),
+        ("/:a/* /a.css\n/x/:b /guides/start", Some("shadowed")),
+        ("/x/:b /guides/start\n/x/* /a.css", None),
+        ("/app/* /index.html 200", None),
+        ("/app/* /none.html 200", Some("dead")),
+        ("/app /none", Some("dead")),
+        ("/a/../b /a.css", Some("invalid")),
+        ("/old?x=1 /a.css", Some("invalid")),
+        ("/x/* https://x.example/:splat 200", Some("invalid")),
+        ("/_docwharf/x /a.css", Some("invalid")),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let root = write_site(&dir.path().join(format!("{number}")), &with(&[("_redirects", line)]));
+        let findings = found(i32::from(expected.is_some()), &root, &[]);
+        assert_eq!(findings.is_empty(), expected.is_none(), "{line}: {findings:?}");
+        if let Some(kind) = expected {
+            assert!(findings.iter().all(|(_, found)| found == kind), "{line}: {findings:?}");
+        }
+    }
+}
+
+#[test]
+fn check_looks_at_folders_archives_and_versions_with_the_operators_rules() {
+    let dir = folder();
+    let config = dir.path().join("docwharf.toml");
+    let rule = "[[server.redirects]]\nsource = \"/own\"\ndestination = \"/nowhere\"\n";
+    std::fs::write(&config, format!("[store]\npath = \"store\"\n[server]\nredirectsFile = \"moved\"\n{rule}")).unwrap();
+    std::fs::write(dir.path().join("moved"), "/m /guides/start\n/n /nowhere\n").unwrap();
+    let path = dir.path().join("b.zip");
+    let members = [
+        deflated("index.html", "<p>"),
+        deflated("guides/start.html", "<p>"),
+        deflated("_redirects", "/old /nowhere\n"),
+    ];
+    std::fs::write(&path, zip(&members)).unwrap();
+    let expected =
+        |places: &[&str]| places.iter().map(|place| ((*place).to_owned(), "dead".to_owned())).collect::<Vec<_>>();
+    assert_eq!(found(1, &path, &[]), expected(&["_redirects:1"]));
+    let with_config = ["--config", config.to_str().unwrap()];
+    let all = expected(&["docwharf.toml:5", "moved:2", "_redirects:1"]);
+    assert_eq!(found(1, &path, &with_config), all);
+    end(docwharf().args(["import"]).arg(&path).args(with_config)).expect(0);
+    let ended = end(docwharf().args(["redirects", "check"]).args(with_config)).expect(1);
+    assert_eq!(ended.stdout.lines().count(), 4, "{}", ended.stdout);
+    assert!(ended.stdout.ends_with("4 rules, 3 findings\n"), "{}", ended.stdout);
+    assert_eq!(ended.stderr, "");
+    assert_eq!(found(1, Path::new("active"), &with_config), all);
+    let ended = end(docwharf().args(["redirects", "check", "no-such-thing"]).args(with_config)).expect(2);
+    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+}
+
+#[test]
+fn a_check_that_would_take_too_long_stops_and_says_so() {
+    let dir = folder();
+    let page = &[("index.html", "<p>home")][..];
+    // As large a file as is read, each rule to be held against all before it down to its last byte.
+    let long = "x".repeat(1_900);
+    let rule = |source: String| format!("{{\"source\":\"/{long}/{source}\",\"destination\":\"/index.html\"}}");
+    let patterns = (0..1_000).map(|n| rule(format!("{n}/:rest*")));
+    let rules: Vec<String> = patterns.chain((0..3_000).map(|n| rule(format!("{n}-{n}")))).collect();
+    let docs = format!("{{\"redirects\":[{}]}}", rules.join(","));
+    let root = write_site(&dir.path().join("slow"), &[page, &[("docs.json", &docs)]].concat());
+    let json = end(docwharf().args(["redirects", "check", "--json"]).arg(&root)).expect(1).json();
+    let unchecked = json["unchecked"].as_u64().unwrap();
+    assert!((1..3_000).contains(&unchecked) && json["rules"] == 4_000, "{unchecked}");
+    assert_eq!(json["findings"].as_array().unwrap().len(), 0);
+    let told = end(docwharf().args(["redirects", "check"]).arg(&root)).expect(1).stdout;
+    assert!(told.starts_with(&format!("the last {unchecked} rules not looked at")), "{told}");
+    // As many ordinary ones are all looked at.
+    let patterns = (0..1_000).map(|n| format!("/moved/section-{n}/* / 302\n")).collect::<Vec<_>>().concat();
+    let exact = (0..9_000).map(|n| format!("/guides/chapter-{n}/page-{n} / 302\n")).collect::<Vec<_>>().concat();
+    let last = "/guides/chapter-7/page-7 / 302\n/moved/section-7/x / 302\n";
+    let root = write_site(&dir.path().join("usual"), &[page, &[("_redirects", &(patterns + &exact + last))]].concat());
+    let json = end(docwharf().args(["redirects", "check", "--json"]).arg(&root)).expect(1).json();
+    assert_eq!((&json["unchecked"], &json["rules"]), (&0.into(), &10_002.into()));
+    let kinds: Vec<_> = json["findings"].as_array().unwrap().iter().map(|finding| finding["kind"].clone()).collect();
+    assert_eq!(kinds, ["shadowed", "shadowed"]);
+}
+
+// ---------------------------------------------------------------------------------------------------------------------
+// Configuration, gate, reload
+
+#[test]
+fn what_is_wrong_in_the_configuration_is_a_mistake_with_its_place() {
+    let dir = folder();
+    let config = dir.path().join("c.toml");
+    std::fs::write(dir.path().join("moved"), "/a /b\n/c\n").unwrap();
+    std::fs::write(dir.path().join("docs.json"), "{\"redirects\": [{\"source\": \"/a\"}]}").unwrap();
+    for (text, expected) in [
+        (
+            "[[server.redirects]]\nsource = \"a\"\ndestination = \"/b\"\n",
+            "c.toml:1:1: server.redirects: the source is no address",
+        ),
+        (
+            "[[server.redirects]]\nsource = \"/a/*\"\ndestination = \"https://*/\"\n",
+            "c.toml:1:1: server.redirects: what a reader asks for",
+        ),
+        (
+            "[[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\nstatus = 200\nforse = true\n",
+            "did you mean server.redirects.force?",
+        ),
+        (
+            "[[server.headers]]\nsource = \"/*\"\nvalues = { Content-Length = \"1\" }\n",
+            "c.toml:3:12: server.headers.values.Content-Length:",
+        ),
+        ("[server]\nredirectsFile = \"moved\"\n", "c.toml:2:1: server.redirectsFile: "),
+        ("[server]\nredirectsFile = \"docs.json\"\n", "missing field `destination`"),
+        ("[server]\nredirectFile = \"moved\"\n", "did you mean server.redirectsFile?"),
+        ("[server]\nredirectsFile = \"absent\"\n", "cannot be read"),
+    ] {
+        std::fs::write(&config, text).unwrap();
+        let ended = end(docwharf().args(["config", "check", "--config"]).arg(&config)).expect(2);
+        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+        assert!(ended.stderr.contains(expected), "{text}: {}", ended.stderr);
+    }
+    std::fs::write(&config, "[[server.headers]]\nsource = \"/*\"\nvalues = { X-A = \"1\" }\n").unwrap();
+    let shown = end(docwharf().args(["config", "show", "--config"]).arg(&config)).expect(0);
+    assert!(
+        shown.stdout.contains("[[server.headers]]  # ") && shown.stdout.contains("values.X-A = \"1\""),
+        "{}",
+        shown.stdout
+    );
+    let json = end(docwharf().args(["config", "show", "--json", "--config"]).arg(&config)).expect(0).json();
+    assert_eq!(json["lists"]["server.headers"][0]["values"]["values.X-A"], "1");
+}
+
+/// A configuration with a bundle file; `more` goes on with `[server]`.
+fn export(more: &str) -> String {
+    format!("{more}\n[staticExport]\nbundleUrl = \"bundle.zip\"")
+}
+
+/// A host with a bundle of these members.
+fn host_of(members: &[(&str, &str)]) -> Host {
+    let host = Host::configured(&export(""));
+    put(&host, members);
+    host
+}
+
+/// Puts a bundle of these members in place.
+fn put(host: &Host, members: &[(&str, &str)]) {
+    let members: Vec<_> = members.iter().map(|(name, content)| deflated(name, content)).collect();
+    host.put_bundle(&zip(&members));
+}
+
+#[test]
+fn new_rules_of_the_operator_count_without_a_restart_and_wrong_ones_change_nothing() {
+    let host =
+        host_of(&[("index.html", "<p>home"), ("_redirects", "/old /bundle 302\n"), ("guides/start.html", "<p>")]);
+    let rule = |to: &str| format!("[[server.redirects]]\nsource = \"/old\"\ndestination = \"{to}\"\n");
+    host.configure(&export(""));
+    end(&mut host.command(&["sync"])).expect(0);
+    let daemon = Daemon::start(&mut host.command(&["run"]));
+    assert_eq!(moved(&daemon, "/old"), (302, "/bundle".to_owned()));
+    host.configure(&export(&rule("/one")));
+    until("the first rule", || moved(&daemon, "/old") == (307, "/one".to_owned()));
+    // A mistake leaves what was in force there.
+    host.configure(&export(&rule("//evil.example")));
+    daemon.signal("HUP");
+    until("the mistake is told", || {
+        end(&mut host.command(&["status", "--json"])).stdout.contains("two slashes")
+            || moved(&daemon, "/old") != (307, "/one".to_owned())
+    });
+    assert_eq!(moved(&daemon, "/old"), (307, "/one".to_owned()));
+    // A file of redirects is watched as well, and comes behind the configuration's own.
+    std::fs::write(host.path("moved"), "/old /file\n/new /file 302\n").unwrap();
+    host.configure(&export(&format!("redirectsFile = \"moved\"\n{}", rule("/two"))));
+    until("the second rule", || moved(&daemon, "/old") == (307, "/two".to_owned()));
+    assert_eq!(moved(&daemon, "/new"), (302, "/file".to_owned()));
+    std::fs::write(host.path("moved.new"), "/new /guides/start 308\n").unwrap();
+    std::fs::rename(host.path("moved.new"), host.path("moved")).unwrap();
+    until("the file's new rule", || moved(&daemon, "/new") == (308, "/guides/start".to_owned()));
+    host.configure(&export("[[server.headers]]\nsource = \"/*\"\nvalues = { X-New = \"1\" }\n"));
+    until("the new field", || get(&daemon.address, "/").header("x-new") == Some("1"));
+    assert_eq!(moved(&daemon, "/old"), (302, "/bundle".to_owned()));
+}
+
+#[test]
+fn a_date_from_before_new_rules_is_no_proof_of_what_they_have_put_in_its_place() {
+    let host = host_of(&[("index.html", "<p>home"), ("one.html", "<p>one"), ("two.html", "<p>two")]);
+    let rule = |to: &str| format!("[[server.redirects]]\nsource = \"/now\"\ndestination = \"{to}\"\nstatus = 200\n");
+    host.configure(&export(&rule("/one.html")));
+    end(&mut host.command(&["sync"])).expect(0);
+    let daemon = Daemon::start(&mut host.command(&["run"]));
+    // Both files are of one version, and have one date.
+    let rest = || {
+        let date = get(&daemon.address, "/now").header("last-modified").expect("a date").to_owned();
+        let answer = request(&daemon.address, "GET", "/now", &["Range: bytes=3-", &format!("If-Range: {date}")]);
+        (answer.status, answer.text())
+    };
+    assert_eq!(rest(), (206, "one".to_owned()));
+    let date = get(&daemon.address, "/now").header("last-modified").expect("a date").to_owned();
+    let since = |address: &str| request(&daemon.address, "GET", address, &[&format!("If-Modified-Since: {date}")]);
+    assert_eq!((since("/now").status, since("/one").status), (304, 304));
+    host.configure(&export(&rule("/two.html")));
+    until("the new rule", || get(&daemon.address, "/now").text() == "<p>two");
+    assert_eq!(rest(), (200, "<p>two".to_owned()), "no file is put together of two");
+    assert_eq!((since("/now").status, since("/now").text()), (200, "<p>two".to_owned()));
+}
+
+#[test]
+fn a_date_from_before_a_version_is_no_proof_of_what_its_rules_have_put_in_its_place() {
+    let rule = |to: &str| format!("/now {to} 200\n");
+    let (one, two) = (rule("/one"), rule("/two"));
+    let pages = [("index.html", "<p>home"), ("one.html", "<p>one"), ("two.html", "<p>two")];
+    let host = host_of(&[&pages[..], &[("_redirects", &one)]].concat());
+    host.configure(&export(""));
+    end(&mut host.command(&["sync"])).expect(0);
+    let daemon = Daemon::start(&mut host.command(&["run"]));
+    let date = get(&daemon.address, "/now").header("last-modified").expect("a date").to_owned();
+    let since = |address: &str| {
+        let answer = request(&daemon.address, "GET", address, &[&format!("If-Modified-Since: {date}")]);
+        (answer.status, answer.text())
+    };
+    assert_eq!(since("/now").0, 304);
+    let sync = |members: &[(&str, &str)]| {
+        put(&host, members);
+        end(&mut host.command(&["sync"])).expect(0);
+    };
+    // A version with the same rules takes nothing from the dates of what it has left as it was.
+    sync(&[&pages[1..], &[("_redirects", &one), ("index.html", "<p>new")]].concat());
+    until("the new version", || get(&daemon.address, "/").text() == "<p>new");
+    assert_eq!(since("/now").0, 304);
+    sync(&[&pages[1..], &[("_redirects", &two), ("index.html", "<p>newer")]].concat());
+    until("the newest version", || get(&daemon.address, "/").text() == "<p>newer");
+    assert_eq!(since("/now"), (200, "<p>two".to_owned()));
+}
+
+#[test]
+fn a_file_that_is_named_for_the_first_time_is_watched_before_its_rules_count() {
+    let host = host_of(&[("index.html", "<p>home")]);
+    host.configure(&export(""));
+    end(&mut host.command(&["sync"])).expect(0);
+    let daemon = Daemon::start(&mut host.command(&["run"]));
+    for n in 0..10 {
+        let (file, next) = (host.path(&format!("moved{n}")), host.path("moved.new"));
+        std::fs::write(&file, format!("/old /file{n}\n")).unwrap();
+        std::fs::write(&next, format!("/old /next{n}\n")).unwrap();
+        host.configure(&export(&format!("redirectsFile = \"moved{n}\"\n")));
+        // Without a pause: the file changes as soon as its first rule counts.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while get(&daemon.address, "/old").header("location") != Some(format!("/file{n}").as_str()) {
+            assert!(Instant::now() < deadline, "the rule of file {n} does not count");
+        }
+        std::fs::rename(next, file).unwrap();
+        until("the changed file's rule", || moved(&daemon, "/old").1 == format!("/next{n}"));
+    }
+}
+
+#[test]
+fn the_gate_follows_redirects_as_a_reader_would() {
+    let lines = "/good /guides/start\n/out https://x.example/\n/bad /nowhere\n/a /b\n/b /a\n/app/* /index.html 200\n/en/* /404.html 404\n";
+    let pages = [
+        ("index.html", "<a href=\"/good\">x</a><a href=\"/app/x\">y</a>"),
+        ("404.html", "<p>"),
+        ("guides/start.html", "<p>"),
+        ("_redirects", lines),
+    ];
+    let own = "[[server.redirects]]\nsource = \"/own\"\ndestination = \"/good\"\n";
+    for (require, code) in [
+        ("/good", 0),
+        ("/good/", 0),
+        ("/out", 0),
+        ("/own", 0),
+        ("/app/x", 0),
+        ("/bad", 7),
+        ("/a", 7),
+        ("/en/x", 7),
+        ("/_redirects", 7),
+    ] {
+        let host = host_of(&pages);
+        host.configure(&export(&format!("{own}[gate]\nrequire = [\"{require}\"]\nmaxBrokenLinks = 0\n")));
+        let ended = end(&mut host.command(&["sync"])).expect(code);
+        assert_eq!(ended.stderr.contains("require: 404 at"), code == 7, "{require}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn rules_are_not_asked_for_addresses_that_no_page_has() {
+    let dir = folder();
+    let root = write_site(
+        &dir.path().join("site"),
+        &[("index.html", "<title>x</title>"), ("_redirects", "/* /:splat/x 302\n")],
+    );
+    let daemon = Daemon::serve(&root, &[]);
+    assert_eq!(get(&daemon.address, &format!("/{}", "a".repeat(4000))).status, 302);
+    assert_eq!(get(&daemon.address, &format!("/{}", "a".repeat(60_000))).status, 404);
+}
+
+#[test]
+fn a_rule_for_everything_does_not_stand_before_assets_of_the_version_before() {
+    let dir = folder();
+    let put = |name: &str, files: &[(&str, &str)]| {
+        let root = write_site(&dir.path().join(name), files);
+        let config = dir.path().join("docwharf.toml");
+        end(docwharf().args(["import", root.to_str().unwrap(), "--config", config.to_str().unwrap()])).expect(0);
+    };
+    std::fs::write(dir.path().join("docwharf.toml"), "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n")
+        .unwrap();
+    let asset = "assets/app.a1b2c3d4e5f6.js";
+    put("one", &[("index.html", "<title>one</title>"), (asset, "old()")]);
+    let daemon = Daemon::start(docwharf().args(["run", "--config"]).arg(dir.path().join("docwharf.toml")));
+    for (rule, status) in [("/* /index.html 200\n", 200), ("/* https://new.example/:splat 301\n", 301)] {
+        put("next", &[("index.html", "<title>next</title>"), ("_redirects", rule)]);
+        until("the rule holds", || get(&daemon.address, "/nowhere").status == status);
+        assert_eq!(get(&daemon.address, &format!("/{asset}")).text(), "old()", "{rule}");
+        std::fs::remove_dir_all(dir.path().join("next")).unwrap();
+    }
+}

@@ -1,0 +1,409 @@
+//! The store by itself: leases, pruning, sweeping, mending.
+
+use std::cell::RefCell;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use docwharf::model::limits::BundleLimits;
+use docwharf::model::version::VersionId;
+use docwharf::seal::{SealOptions, SealProgress};
+use docwharf::site::lookup::SiteFiles;
+use docwharf::store::StoreError;
+use docwharf::store::operations::StoreOperations;
+use docwharf::store::record::StoreRecord;
+use docwharf::store::space::{SpaceLimits, SpaceRequest};
+use docwharf::store::writer::{CommitOutcome, StoreWriter};
+use docwharf::sync::ingest::{IncomingBundle, IngestedBundle, Occasion, ingest_bundle};
+use docwharf::sync::open::open;
+use docwharf::sync::scrub::{ScrubResult, scrub};
+use docwharf::sync::{SyncError, SyncIntent};
+
+use rustix::fs::{FlockOperation, flock};
+use support::folder;
+use support::host::{Host, bundle, front};
+use support::zip::{deflated, zip};
+
+fn effort() -> SealOptions {
+    SealOptions::new(BundleLimits::default())
+}
+
+fn writer(root: &Path) -> StoreWriter {
+    StoreWriter::open(root, Duration::ZERO).unwrap()
+}
+
+/// Brings a site that consists of one text.
+fn put(writer: &StoreWriter, dir: &Path, text: &str) -> IngestedBundle {
+    try_to_put(writer, dir, text).unwrap()
+}
+
+fn try_to_put(writer: &StoreWriter, dir: &Path, text: &str) -> Result<IngestedBundle, SyncError> {
+    let path = dir.join("bundle.zip");
+    std::fs::write(&path, zip(&[deflated("index.html", text)])).unwrap();
+    let arrival = IncomingBundle {
+        occasion: Occasion::Import,
+        path: &path,
+        file: None,
+        source: "test",
+        title: "test",
+        label: None,
+        demanded: None,
+        job: None,
+        sent: None,
+        ahead: RefCell::default(),
+    };
+    let mut record = writer.store().record().unwrap();
+    let intent = SyncIntent { effort: effort(), ..SyncIntent::default() };
+    ingest_bundle(writer, &mut record, &intent, &arrival, false, "test", &SealProgress::default())
+}
+
+fn ids(writer: &StoreWriter) -> Vec<VersionId> {
+    writer.store().versions().unwrap().iter().map(|version| version.id).collect()
+}
+
+#[test]
+fn a_version_that_is_mapped_is_not_pruned() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let old = put(&writer, dir.path(), "old").id;
+    let lease = open(&writer, old, &effort(), false).unwrap();
+    put(&writer, dir.path(), "new");
+    let record = writer.store().record().unwrap();
+    let nothing = SpaceLimits { keep: 0, max_bytes: Some(0), min_free: None };
+    assert!(writer.prune(&record, &SpaceLimits::default()).unwrap().is_empty());
+    assert!(writer.prune(&record, &nothing).unwrap().is_empty());
+    assert!(ids(&writer).contains(&old));
+    let entry = lease.entry(lease.find(b"index.html").unwrap());
+    assert_eq!(lease.content(&entry).unwrap(), "old".as_bytes());
+    drop(lease);
+    assert_eq!(writer.prune(&record, &SpaceLimits::default()).unwrap()[0].id, old);
+    assert!(!dir.path().join("store/receipts").join(old.to_string()).exists());
+}
+
+#[test]
+fn what_only_an_answer_holds_is_removed_and_its_bytes_count_until_the_answer_is_gone() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let old = put(&writer, dir.path(), "old").id;
+    let size = std::fs::metadata(writer.store().version_dir(old).join("site.zip")).unwrap().len();
+    let version = open(&writer, old, &effort(), false).unwrap();
+    let answer = version.compressed_bytes(&version.entry(version.find(b"index.html").unwrap()));
+    let before = answer.to_vec();
+    drop(version);
+    let new = put(&writer, dir.path(), "new").id;
+    let record = writer.store().record().unwrap();
+    assert_eq!(writer.prune(&record, &SpaceLimits::default()).unwrap()[0].id, old);
+    assert_eq!((ids(&writer), writer.still_read()), (vec![new], size));
+    assert_eq!(answer, before, "the answer goes on");
+    let allowance = SpaceLimits { max_bytes: Some(size), ..SpaceLimits::default() };
+    let wanted = SpaceRequest { whole: 1, more: 1 };
+    let refused = writer.make_room(&record, &allowance, wanted);
+    assert!(matches!(refused, Err(StoreError::StillRead { .. })), "{refused:?}");
+    drop(answer);
+    assert_eq!(writer.still_read(), 0);
+    assert!(writer.make_room(&record, &allowance, wanted).is_ok());
+}
+
+#[test]
+fn a_version_that_another_process_has_locked_is_not_pruned_and_is_opened_all_the_same() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let old = put(&writer, dir.path(), "old").id;
+    put(&writer, dir.path(), "new");
+    let record = writer.store().record().unwrap();
+    for kind in [FlockOperation::LockShared, FlockOperation::LockExclusive] {
+        let other = std::fs::File::open(writer.store().version_dir(old).join("site.zip")).unwrap();
+        flock(&other, kind).unwrap();
+        let version = open(&writer, old, &effort(), false).unwrap();
+        drop(version);
+        assert!(writer.prune(&record, &SpaceLimits::default()).unwrap().is_empty());
+    }
+    assert_eq!(writer.prune(&record, &SpaceLimits::default()).unwrap()[0].id, old);
+}
+
+#[test]
+fn others_can_open_neither_locks_nor_versions_and_an_older_store_is_shut() {
+    let dir = folder();
+    let store = dir.path().join("store");
+    let shut = |lock, folder| {
+        assert_eq!(mode(&store.join("lock")), lock);
+        for name in ["versions", "receipts", "staging", "downloads", "derived"] {
+            assert_eq!(mode(&store.join(name)), folder, "{name}");
+        }
+    };
+    let set = |lock, folder| {
+        set_mode(&store.join("lock"), lock);
+        for name in ["versions", "receipts", "staging", "downloads", "derived"] {
+            set_mode(&store.join(name), folder);
+        }
+    };
+    let first = writer(&store);
+    first.derive(put(&first, dir.path(), "text").id, "csp", b"x").unwrap();
+    drop(first);
+    shut(0o600, 0o750);
+    assert_eq!(mode(&store), 0o750);
+    set(0o644, 0o755);
+    drop(writer(&store));
+    shut(0o600, 0o750);
+    // A volume that pods of several users share: what its group may do is not ours to say.
+    set(0o664, 0o2775);
+    drop(writer(&store));
+    shut(0o660, 0o2770);
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// Says stop however the test ends.
+struct Stop<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_version_that_no_record_names_yet_is_not_pruned_from_under_its_arrival() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let record = writer.store().record().unwrap();
+                writer.prune(&record, &SpaceLimits { keep: 0, ..SpaceLimits::default() }).unwrap();
+            }
+        });
+        let _stop = Stop(&done);
+        for n in 0..40 {
+            let id = put(&writer, dir.path(), &format!("text {n}")).id;
+            assert!(writer.store().has(id), "arrival {n}");
+            assert_eq!(writer.store().receipts(id).len(), 1, "arrival {n}");
+        }
+    });
+}
+
+#[test]
+fn a_mapped_version_can_be_read_after_it_was_replaced() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let id = put(&writer, dir.path(), "text").id;
+    let lease = open(&writer, id, &effort(), false).unwrap();
+    std::fs::remove_dir_all(writer.store().version_dir(id)).unwrap();
+    let entry = lease.entry(lease.find(b"index.html").unwrap());
+    assert_eq!(lease.content(&entry).unwrap(), "text".as_bytes());
+}
+
+#[test]
+fn the_same_content_again_is_known_and_a_damaged_one_is_mended() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let first = put(&writer, dir.path(), "text");
+    assert_eq!(first.committed, CommitOutcome::New);
+    assert_eq!(put(&writer, dir.path(), "text").committed, CommitOutcome::Known);
+    let image = writer.store().version_dir(first.id).join("site.zip");
+    std::fs::remove_file(&image).unwrap();
+    std::fs::write(&image, "damaged").unwrap();
+    assert_eq!(put(&writer, dir.path(), "text").committed, CommitOutcome::Mended);
+    assert!(open(&writer, first.id, &effort(), true).is_ok());
+    assert_eq!(writer.store().versions().unwrap()[0].receipts.len(), 3);
+}
+
+#[test]
+fn debris_in_staging_is_swept_when_a_writer_opens() {
+    let dir = folder();
+    let root = dir.path().join("store");
+    drop(writer(&root));
+    std::fs::create_dir_all(root.join("staging/0/deep")).unwrap();
+    std::fs::write(root.join("staging/0/site.zip"), "half").unwrap();
+    std::fs::write(root.join("staging/file"), "half").unwrap();
+    std::fs::write(root.join(".state.json.new"), "{").unwrap();
+    let id = put(&writer(&root), dir.path(), "kept").id.to_string();
+    let receipts = root.join("receipts").join(&id);
+    std::fs::write(receipts.join(".1.json.new"), "{").unwrap();
+    std::fs::write(root.join("versions").join(&id).join(".index.new"), "{").unwrap();
+    std::fs::create_dir(root.join("receipts/of-a-pruned-version")).unwrap();
+    drop(writer(&root));
+    assert_eq!(std::fs::read_dir(&receipts).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(root.join("versions").join(&id)).unwrap().count(), 2);
+    assert_eq!(std::fs::read_dir(root.join("receipts")).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(root.join("staging")).unwrap().count(), 0);
+    assert!(!root.join(".state.json.new").exists());
+}
+
+#[test]
+fn one_writer_at_a_time() {
+    let dir = folder();
+    let first = writer(dir.path());
+    assert!(StoreWriter::open(dir.path(), Duration::ZERO).unwrap_err().to_string().contains("locked"));
+    drop(first);
+    assert!(StoreWriter::open(dir.path(), Duration::ZERO).is_ok());
+}
+
+#[test]
+fn a_torn_last_line_of_history_is_dropped_and_does_not_swallow_the_next() {
+    let dir = folder();
+    let writer = writer(dir.path());
+    writer.note("me", "held", None, None);
+    let path = dir.path().join("history.jsonl");
+    let mut text = std::fs::read_to_string(&path).unwrap();
+    text.push_str("{\"time\":\"20");
+    std::fs::write(&path, text).unwrap();
+    assert_eq!(writer.store().history().unwrap().len(), 1);
+    writer.note("me", "released", None, None);
+    let history = writer.store().history().unwrap();
+    let what: Vec<&str> = history.iter().map(|event| event.what.as_str()).collect();
+    assert_eq!(what, ["held", "released"]);
+}
+
+#[test]
+fn a_line_of_history_that_a_power_cut_made_of_other_bytes_hides_none_behind_it() {
+    let dir = folder();
+    let writer = writer(dir.path());
+    for torn in [&[0; 300][..], &[0xff; 300], b"\xc3\x28 no text"] {
+        let path = dir.path().join("history.jsonl");
+        let mut bytes = std::fs::read(&path).unwrap_or_default();
+        bytes.extend_from_slice(torn);
+        std::fs::write(&path, bytes).unwrap();
+        writer.note("me", "held", None, None);
+    }
+    assert_eq!(writer.store().history().unwrap().len(), 3);
+}
+
+#[test]
+fn what_was_sealed_is_read_only_and_opens_with_any_tool() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let id = put(&writer, dir.path(), "text").id;
+    for name in ["site.zip", "index"] {
+        let mode = std::fs::metadata(writer.store().version_dir(id).join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o440, "{name}");
+    }
+}
+
+#[test]
+fn what_was_chosen_after_it_was_found_superfluous_is_not_removed() {
+    let dir = folder();
+    let writer = writer(&dir.path().join("store"));
+    let (chosen, other) = (put(&writer, dir.path(), "chosen").id, put(&writer, dir.path(), "other").id);
+    put(&writer, dir.path(), "new");
+    let before = writer.store().record().unwrap();
+    writer.change(|record| record.previous = Some(chosen)).unwrap();
+    let nothing = SpaceLimits { keep: 0, max_bytes: Some(0), min_free: None };
+    let removed: Vec<VersionId> = writer.prune(&before, &nothing).unwrap().iter().map(|version| version.id).collect();
+    assert_eq!(removed, [other]);
+    assert!(ids(&writer).contains(&chosen));
+}
+
+#[test]
+fn an_import_that_fails_leaves_what_the_store_had_before() {
+    for is_damaged in [false, true] {
+        let host = Host::bare();
+        let import = |code: i32, name: &str| {
+            host.put(&format!("{name}.zip"), bundle(name));
+            let path = host.path(&format!("{name}.zip"));
+            host.ends(code, &["import", path.to_str().unwrap(), "--label", name]);
+            host.active().unwrap()
+        };
+        let oldest = import(0, "first");
+        import(0, "second");
+        let newest = import(0, "third");
+        let image = host.path("store/versions").join(&oldest).join("site.zip");
+        if is_damaged {
+            // The import mends it before it fails.
+            std::fs::remove_file(&image).unwrap();
+            std::fs::write(&image, "no image").unwrap();
+        }
+        // A receipt has no place to be written to.
+        let receipts = host.path("store/receipts").join(&oldest);
+        std::fs::remove_dir_all(&receipts).unwrap();
+        std::fs::write(&receipts, "").unwrap();
+        assert_eq!(import(8, "first"), newest, "damaged: {is_damaged}");
+        assert!(image.exists(), "damaged: {is_damaged}: what a label names is gone");
+        host.ok(&["activate", "first"]);
+        assert_eq!(front(&host.run()), "first", "damaged: {is_damaged}");
+    }
+}
+
+/// What a person does with a version.
+type Choice = fn(&mut StoreRecord, VersionId);
+
+#[test]
+fn a_version_that_cannot_be_filed_is_taken_out_again_unless_a_person_has_chosen_it_meanwhile() {
+    let dir = folder();
+    let id = put(&writer(&dir.path().join("other")), dir.path(), "text").id;
+    let cases: [(&str, Choice, bool); 4] = [
+        ("nothing", |_, _| (), false),
+        ("newest", |record, id| record.newest = Some(id), false),
+        ("active", |record, id| record.active = Some(id), true),
+        ("previous", |record, id| record.previous = Some(id), true),
+    ];
+    for (name, choose, stays) in cases {
+        let root = dir.path().join(name);
+        let writer = writer(&root);
+        // A receipt has no place to be written to.
+        std::fs::write(root.join("receipts").join(id.to_string()), "").unwrap();
+        writer.change(|record| choose(record, id)).unwrap();
+        let before = writer.record().unwrap();
+        assert!(try_to_put(&writer, dir.path(), "text").is_err(), "{name}");
+        assert_eq!(writer.store().has(id), stays, "{name}");
+        assert_eq!(writer.record().unwrap(), before, "{name}");
+        assert!(writer.history().unwrap().is_empty(), "{name}");
+        assert_eq!(std::fs::read_dir(root.join("staging")).unwrap().count(), 0, "{name}");
+    }
+}
+
+/// What is done to a version, beside another one.
+type Harm<'a> = &'a dyn Fn(&Path, &Path);
+
+#[test]
+fn what_is_read_again_is_whole_or_mended_or_damaged_or_gone_and_that_is_kept() {
+    let dir = folder();
+    let replace = |path: &Path, bytes: &[u8]| {
+        std::fs::remove_file(path).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    let cases: [(&str, Harm<'_>); 7] = [
+        ("whole", &|_, _| ()),
+        ("mended", &|version, _| replace(&version.join("index"), b"no index")),
+        ("mended", &|version, _| std::fs::remove_file(version.join("index")).unwrap()),
+        ("damaged", &|version, _| replace(&version.join("site.zip"), b"no image")),
+        // Every byte of it is good, but it is that of another version.
+        ("damaged", &|version, other| {
+            replace(&version.join("site.zip"), &std::fs::read(other.join("site.zip")).unwrap());
+        }),
+        ("damaged", &|version, other| {
+            for name in ["site.zip", "index"] {
+                replace(&version.join(name), &std::fs::read(other.join(name)).unwrap());
+            }
+        }),
+        ("gone", &|version, _| std::fs::remove_dir_all(version).unwrap()),
+    ];
+    for (n, (expected, harm)) in cases.into_iter().enumerate() {
+        let root = dir.path().join(n.to_string());
+        let writer = writer(&root);
+        let (id, other) = (put(&writer, dir.path(), "text").id, put(&writer, dir.path(), "other").id);
+        // What was doubted before is so no more when it is whole.
+        writer.mark_suspect(id).unwrap();
+        harm(&writer.store().version_dir(id), &writer.store().version_dir(other));
+        let verdict = match scrub(&writer, id).unwrap() {
+            ScrubResult::Whole => "whole",
+            ScrubResult::Mended => "mended",
+            ScrubResult::Damaged(_) => "damaged",
+            ScrubResult::Gone => "gone",
+        };
+        assert_eq!(verdict, expected, "case {n}");
+        assert_eq!(writer.store().is_suspect(id), expected == "damaged", "case {n}");
+        let proved = std::fs::read_to_string(root.join("scrub.json")).unwrap_or_default();
+        let is_good = matches!(expected, "whole" | "mended");
+        assert_eq!(proved.contains(&id.to_string()), is_good, "case {n}");
+        assert_eq!(open(&writer, id, &effort(), true).is_ok(), is_good, "case {n}");
+        assert_eq!(scrub(&writer, other).unwrap(), ScrubResult::Whole, "case {n}");
+    }
+}
