@@ -314,7 +314,7 @@ fn the_first_part_of_a_path_that_is_in_the_way_is_named() {
     set_mode(dir.path(), 0o755);
     // Where everybody may run it from.
     let program = dir.path().join("docwharf");
-    std::fs::copy(env!("CARGO_BIN_EXE_docwharf"), &program).unwrap();
+    support::copy_program(&program);
     set_mode(&program, 0o755);
     let config = dir.path().join("c.toml");
     let inbox = dir.path().join("shut/further/inbox");

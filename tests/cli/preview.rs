@@ -376,7 +376,7 @@ fn who_may_not_use_the_store_is_not_told_about_it() {
     let host = host(&upstream);
     // The program and all that it reads, where another user may run it.
     let program = host.path("docwharf");
-    std::fs::copy(env!("CARGO_BIN_EXE_docwharf"), &program).unwrap();
+    support::copy_program(&program);
     let shut = host.path("store");
     std::fs::create_dir_all(&shut).unwrap();
     for (path, mode) in [(host.dir.path(), 0o755), (&program, 0o755), (&shut, 0o700)] {

@@ -32,7 +32,7 @@ fn rust_files(folder: &Path, found: &mut Vec<String>) {
 /// Every test by its name, with the files in which there is one of that name.
 fn tests() -> BTreeMap<String, BTreeSet<String>> {
     let mut files = Vec::new();
-    for folder in ["src", "tests"] {
+    for folder in ["src", "crates", "tests"] {
         rust_files(&root().join(folder), &mut files);
     }
     let mut tests: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -297,99 +297,143 @@ fn constant(file: &str, name: &str) -> Vec<Amount> {
     }
 }
 
-/// A file below `src/` and a constant in it.
+/// A file and a constant in it.
 type Constant = (&'static str, &'static str);
 
-const HEAD: Constant = ("serve/connection.rs", "HEAD_TIMEOUT");
+const HEAD: Constant = ("crates/serve/src/connection.rs", "HEAD_TIMEOUT");
 
 /// The resources of SECURITY.md by how they begin, with the constants that bound them. Where there is none, the bound
 /// is a key of the configuration, or no number.
 const BOUNDS: &[(&str, &[Constant])] = &[
-    ("connections", &[("serve/listener.rs", "RESERVED_DESCRIPTORS")]),
-    ("time for the first request", &[("serve/connection.rs", "FIRST_REQUEST"), ("serve/listener.rs", "HANDSHAKE")]),
+    ("connections", &[("crates/serve/src/listener.rs", "RESERVED_DESCRIPTORS")]),
+    (
+        "time for the first request",
+        &[
+            ("crates/serve/src/connection.rs", "FIRST_REQUEST_TIMEOUT"),
+            ("crates/serve/src/listener.rs", "HANDSHAKE_TIMEOUT"),
+        ],
+    ),
     ("time for a head, or idle", &[HEAD]),
     ("time for the HTTP/2 preface", &[HEAD]),
-    ("bytes of a head", &[("serve/connection.rs", "HEAD_BYTES")]),
+    ("bytes of a head", &[("crates/serve/src/connection.rs", "MAX_HEAD_BYTES")]),
     (
         "time in which a peer acknowledges no byte",
-        &[("serve/progress.rs", "PATIENCE"), ("serve/progress.rs", "BEFORE_FIRST_LOOK")],
+        &[
+            ("crates/serve/src/peer_progress.rs", "STALL_TIMEOUT"),
+            ("crates/serve/src/peer_progress.rs", "FIRST_CHECK_DELAY"),
+        ],
     ),
-    ("bytes that the kernel has", &[("serve/listener.rs", "UNSENT_BYTES")]),
-    ("time of a connection on its thread", &[("serve/turn.rs", "TURN"), ("serve/body.rs", "PIECE")]),
+    ("bytes that the kernel has", &[("crates/serve/src/listener.rs", "MAX_UNSENT_BYTES")]),
+    (
+        "time of a connection on its thread",
+        &[("crates/serve/src/turn.rs", "MAX_TURN"), ("crates/serve/src/body.rs", "MAX_PIECE_BYTES")],
+    ),
     ("inflated pages in memory", &[]),
-    ("large pages made whole", &[("serve/pages.rs", "WAITING")]),
-    ("memory of answers that readers have not taken", &[("serve/body.rs", "SMALLEST_PIECE")]),
-    ("decoders of bodies", &[("serve/decoders.rs", "FEWEST")]),
+    ("large pages made whole", &[("crates/serve/src/page_cache.rs", "MAX_QUEUED_PAGES")]),
+    ("memory of answers that readers have not taken", &[("crates/serve/src/body.rs", "MIN_PIECE_BYTES")]),
+    ("decoders of bodies", &[("crates/serve/src/decoder_pool.rs", "MIN_DECODERS")]),
     (
         "memory that was freed",
-        &[("serve/reclaim.rs", "FEWEST_CONNECTIONS"), ("serve/reclaim.rs", "LEAST_HELD"), ("serve/reclaim.rs", "LOOK")],
+        &[
+            ("crates/serve/src/reclaim.rs", "MIN_ENDED_CONNECTIONS"),
+            ("crates/serve/src/reclaim.rs", "MIN_FREED_BYTES"),
+            ("crates/serve/src/reclaim.rs", "CHECK_INTERVAL"),
+        ],
     ),
-    ("response heads kept", &[("serve/memo.rs", "MOST_BYTES"), ("serve/memo.rs", "SELDOM")]),
-    ("answers on their way", &[("serve/two/mod.rs", "MOST_STREAMS"), ("serve/two/streams.rs", "MOST_MADE")]),
-    ("time in which no DATA goes", &[("serve/two/deadlines.rs", "DATA_TIMEOUT")]),
-    ("time without a request", &[("serve/two/deadlines.rs", "IDLE_TIMEOUT")]),
+    (
+        "response heads kept",
+        &[
+            ("crates/serve/src/response_cache.rs", "MAX_CACHE_BYTES"),
+            ("crates/serve/src/response_cache.rs", "FULL_CACHE_ADMISSION_INTERVAL"),
+        ],
+    ),
+    (
+        "answers on their way",
+        &[("crates/serve/src/http2/mod.rs", "MAX_STREAMS"), ("crates/serve/src/http2/streams.rs", "MAX_INFLATING")],
+    ),
+    ("time in which no DATA goes", &[("crates/serve/src/http2/deadlines.rs", "DATA_TIMEOUT")]),
+    ("time without a request", &[("crates/serve/src/http2/deadlines.rs", "IDLE_TIMEOUT")]),
     ("time for the rest of a frame", &[HEAD]),
-    ("answers thrown away", &[("serve/two/budget.rs", "RESET_BURST"), ("serve/two/budget.rs", "RESETS_PER_SECOND")]),
+    (
+        "answers thrown away",
+        &[
+            ("crates/serve/src/http2/abuse_counters.rs", "RESET_BURST"),
+            ("crates/serve/src/two/abuse_counters.rs", "RESETS_PER_SECOND"),
+        ],
+    ),
     (
         "frames that ask for nothing",
         &[
-            ("serve/two/budget.rs", "CONTROL_BURST"),
-            ("serve/two/budget.rs", "CONTROL_PER_SECOND"),
-            ("serve/two/budget.rs", "CONTROL_PER_ANSWER"),
-            ("serve/two/budget.rs", "CONTROL_PER_DATA_FRAME"),
+            ("crates/serve/src/http2/abuse_counters.rs", "CONTROL_BURST"),
+            ("crates/serve/src/http2/abuse_counters.rs", "CONTROL_PER_SECOND"),
+            ("crates/serve/src/http2/abuse_counters.rs", "CONTROL_PER_ANSWER"),
+            ("crates/serve/src/http2/abuse_counters.rs", "CONTROL_PER_DATA_FRAME"),
         ],
     ),
     (
         "fields of a request",
         &[
-            ("serve/connection.rs", "FIELD_BYTES"),
-            ("serve/two/take.rs", "LONGEST_BLOCK"),
-            ("serve/two/take.rs", "MOST_FRAMES"),
-            ("serve/two/hpack/table.rs", "MOST"),
+            ("crates/serve/src/connection.rs", "MAX_HEADER_LIST_BYTES"),
+            ("crates/serve/src/http2/receive.rs", "MAX_BLOCK_BYTES"),
+            ("crates/serve/src/http2/receive.rs", "MAX_BLOCK_FRAMES"),
+            ("crates/serve/src/http2/hpack/table.rs", "MAX_TABLE_BYTES"),
         ],
     ),
     (
         "bodies of requests",
         &[
-            ("serve/two/uploads.rs", "DISCARDED"),
-            ("serve/two/uploads.rs", "IN_VAIN"),
-            ("serve/two/uploads.rs", "IN_VAIN_EACH"),
+            ("crates/serve/src/http2/uploads.rs", "MAX_DISCARDED_BODY_BYTES"),
+            ("crates/serve/src/http2/uploads.rs", "MAX_DISCARDED_BYTES"),
+            ("crates/serve/src/http2/uploads.rs", "DISCARDED_BYTES_PER_RESPONSE"),
         ],
     ),
-    ("what was put out", &[("serve/two/out.rs", "MUCH")]),
+    ("what was put out", &[("crates/serve/src/http2/send_buffer.rs", "MAX_QUEUED_BYTES")]),
     ("requests that came in one read", &[]),
     // Tenants of an origin. Those with a key of `[limits]` are held against its defaults besides.
-    ("request bodies", &[("origin/requests.rs", "BODY_TIMEOUT")]),
+    ("request bodies", &[("crates/origin/src/requests.rs", "BODY_TIMEOUT")]),
     ("searches taken in", &[]),
     ("rows of searches", &[]),
     ("bytes of the database", &[]),
     ("export jobs that wait", &[]),
     ("bytes of bundles", &[]),
     ("links given out", &[]),
-    ("free space of the disk", &[("origin/space.rs", "MOST_KEPT_FREE")]),
+    ("free space of the disk", &[("crates/origin/src/free_space.rs", "MAX_DEFAULT_RESERVED_BYTES")]),
     (
         "questions about searches",
         &[
-            ("origin/mod.rs", "QUESTIONS_AT_ONCE"),
-            ("origin/mod.rs", "QUESTIONS_WAITING"),
-            ("origin/management.rs", "QUESTION_PATIENCE"),
+            ("crates/origin/src/lib.rs", "RUNNING_QUERY_LIMITS"),
+            ("crates/origin/src/lib.rs", "WAITING_QUERY_LIMITS"),
+            ("crates/origin/src/management.rs", "QUERY_WAIT_TIMEOUT"),
         ],
     ),
-    ("memory of a question", &[("origin/analytics/query.rs", "MEMORY")]),
-    ("batches of searches", &[("origin/mod.rs", "INGESTS")]),
+    ("memory of a question", &[("crates/origin/src/analytics/query.rs", "QUERY_MEMORY_BYTES")]),
+    ("batches of searches", &[("crates/origin/src/lib.rs", "WAITING_BATCH_LIMITS")]),
     (
         "requests in a window",
-        &[("origin/mod.rs", "PREVIEWS"), ("origin/mod.rs", "QUESTIONS"), ("origin/mod.rs", "BATCHES")],
+        &[
+            ("crates/origin/src/lib.rs", "PREVIEW_RATE_LIMIT"),
+            ("crates/origin/src/lib.rs", "QUERY_RATE_LIMIT"),
+            ("crates/origin/src/lib.rs", "BATCH_RATE_LIMIT"),
+        ],
     ),
-    ("looks at a folder", &[("origin/mod.rs", "SITEMAPS_AT_ONCE"), ("origin/sitemap.rs", "PATIENCE")]),
+    (
+        "looks at a folder",
+        &[("crates/origin/src/lib.rs", "MAX_CONCURRENT_SITEMAPS"), ("crates/origin/src/sitemap.rs", "WAIT_TIMEOUT")],
+    ),
     ("`workers`", &[]),
-    ("`crawlTime`", &[("origin/source/crawl/fetch.rs", "LEAST_RATE")]),
-    ("`crawlAddresses`", &[("origin/source/crawl/walk.rs", "ADDRESS_BYTES"), ("origin/source/crawl/found.rs", "KEPT")]),
-    ("(steps of a crawl)", &[("origin/source/crawl/script.rs", "LOOKS")]),
+    ("`crawlTime`", &[("crates/origin/src/source/crawl/fetch.rs", "MIN_BYTES_PER_SECOND")]),
+    (
+        "`crawlAddresses`",
+        &[
+            ("crates/origin/src/source/crawl/crawler.rs", "ADDRESS_BYTES"),
+            ("crates/origin/src/source/crawl/results.rs", "KEPT"),
+        ],
+    ),
+    ("(steps of a crawl)", &[("crates/origin/src/source/crawl/script.rs", "LOOKS")]),
     ("`previewBuilds`", &[]),
     ("`buildMemory`", &[]),
     ("`buildDisk`", &[]),
-    ("`buildProcesses`", &[("origin/source/git/sandbox.rs", "ALL_PROCESSES")]),
+    ("`buildProcesses`", &[("crates/origin/src/source/git/sandbox.rs", "ALL_PROCESSES")]),
 ];
 
 #[test]
@@ -404,7 +448,7 @@ fn every_bound_of_security_is_that_of_the_code() {
         assert_eq!(found.len(), 1, "{begins}: {found:?}");
         let text = found[0].text();
         for (file, name) in *constants {
-            for amount in constant(&format!("src/{file}"), name) {
+            for amount in constant(file, name) {
                 let words = amount.words().join(" or ");
                 assert!(amount.is_said_in(&text), "{begins}: {name} of {file} is {words}, and SECURITY.md says {text}");
             }

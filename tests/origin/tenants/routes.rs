@@ -221,7 +221,7 @@ fn each_route_answers_its_own_organization_and_no_other() {
 /// The literal parts of the addresses that a file of the origin's source distinguishes: in the patterns of the lines
 /// that begin so.
 fn literals(file: &str, begins: &str) -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/origin").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/origin/src").join(file);
     let text = std::fs::read_to_string(path).expect("a source file");
     let patterns = text.lines().map(str::trim).filter(|line| line.starts_with(begins) && line.contains("=>"));
     let patterns: Vec<&str> = patterns.filter_map(|line| line.split("=>").next()).collect();
