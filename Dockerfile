@@ -25,22 +25,22 @@ ARG SOURCE=unknown
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="docwharf" \
-      org.opencontainers.image.description="Proves, seals and serves static documentation bundles" \
+      org.opencontainers.image.description="Verifies, seals and serves static documentation bundles" \
       org.opencontainers.image.source="$SOURCE" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-# The program, and /data with mode 1777: a new volume takes its mode from there. Whoever is told to run the container (an
-# arbitrary UID on OpenShift) must be able to make the store in it, and nobody else is in here. Volumes of a pod get their
-# group from `fsGroup`. Copied from above, because a folder that is itself the target of a copy loses its mode.
+# The program, and /data with mode 1777: a new volume takes its mode from there. The user of the container (an
+# arbitrary UID on OpenShift) must be able to make the store in it, and no other user is in here. Volumes of a pod get their
+# group from `fsGroup`. They are copied from above, because a folder that is itself the target of a copy loses its mode.
 COPY --from=build /out/ /
 ENV DOCWHARF_STORE__PATH=/data \
     DOCWHARF_SERVER__LISTEN=0.0.0.0:8080 \
     SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 USER 65532:65532
 VOLUME /data
-# 8443 for whoever sets DOCWHARF_TLS__LISTEN and mounts a certificate; DOCWHARF_SERVER__LISTEN= (empty) then ends 8080.
+# 8443 is for DOCWHARF_TLS__LISTEN with a mounted certificate; DOCWHARF_SERVER__LISTEN= (empty) then ends 8080.
 EXPOSE 8080 8443
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/docwharf", "health"]
 ENTRYPOINT ["/docwharf"]

@@ -24,7 +24,7 @@ fn commit() -> Option<String> {
     if env::var("PROFILE").ok()? != "release" {
         return None;
     }
-    for source in ["src", "Cargo.toml", "Cargo.lock"] {
+    for source in ["src", "crates", "Cargo.toml", "Cargo.lock"] {
         println!("cargo:rerun-if-changed={source}");
     }
     println!("cargo:rerun-if-changed={}", git(&["rev-parse", "--git-path", "logs/HEAD"])?);

@@ -280,7 +280,7 @@ fn addresses_outside_of_v1_answer_everybody_alike_and_links_take_no_key() {
     };
     let mut parts = known(&on_api);
     parts.insert("v1".to_owned());
-    for (file, begins, parts) in [("routes.rs", "[\"", parts), ("ops.rs", "\"/", known(&on_admin))] {
+    for (file, begins, parts) in [("routes.rs", "[\"", parts), ("admin.rs", "\"/", known(&on_admin))] {
         let found = literals(file, begins);
         assert!(found.len() >= 3, "{file}: {found:?}");
         let missing: Vec<&String> = found.iter().filter(|part| !parts.contains(part.trim_start_matches('/'))).collect();
