@@ -18,7 +18,8 @@ use prometheus_client::registry::{Registry, Unit};
 use docwharf_agent::publish::published_version;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::waiting::{WaitingReason, staged};
-use docwharf_base::model::units::{parse_time, unix_seconds};
+use docwharf_base::clock::unix_seconds;
+use docwharf_base::model::units::parse_time;
 use docwharf_serve::{STATUS_CLASSES, Site};
 
 use super::daemon_state::{DaemonState, PrecompressedState};

@@ -7,7 +7,7 @@
 //! - Data: [`model`] (paths, digests, version ids, limits, units), [`codec`] (DEFLATE, gzip, Brotli, Zstandard) and
 //!   [`little_endian`] (reads numbers). None of them does I/O.
 //! - Network: [`net`] (HTTP client, errors of upstreams, retry rules) and [`defer`] (options of TCP sockets).
-//! - Process: [`runtime`], [`cores`], [`priority`], [`accounts`] (users and groups by name).
+//! - Process: [`runtime`], [`clock`], [`cores`], [`priority`], [`accounts`] (users and groups by name).
 //! - Output: [`chain`] (an error and its causes on one line), [`secret`] (values that no message shows), [`exposition`]
 //!   (formats of metrics), [`backoff`] (waits between retries).
 //!
@@ -27,6 +27,7 @@
 
 pub mod accounts;
 pub mod backoff;
+pub mod clock;
 pub mod codec;
 #[allow(unsafe_code)] // one block; its SAFETY comment gives the reason
 pub mod defer_accept;

@@ -81,7 +81,7 @@ use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::Either;
@@ -89,6 +89,7 @@ use hyper::body::Incoming;
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
 
+use docwharf_base::clock::now_unix_millis;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_serve::listener::{self, HttpListener};
 use docwharf_serve::peer::Peer;
@@ -352,7 +353,7 @@ impl OriginServer {
     /// Searches that may expire while the query is under way are older.
     fn oldest_searches(&self) -> i64 {
         let counted = self.search_retention.saturating_sub(PAGINATED_QUERY_LIFETIME.min(self.search_retention / 2));
-        unix_millis(SystemTime::now()).saturating_sub(i64::try_from(counted.as_millis()).unwrap_or(i64::MAX))
+        now_unix_millis().saturating_sub(i64::try_from(counted.as_millis()).unwrap_or(i64::MAX))
     }
 
     /// Stops the threads that make bundles and previews. Builds and crawls under way are cancelled and have a few
@@ -474,7 +475,7 @@ fn open_previews(
 fn remove_expired(db: &Database, age: Duration, exports: &ExportJobs, over: &std::sync::mpsc::Receiver<()>) {
     loop {
         exports.forget();
-        let before = unix_millis(SystemTime::now()).saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+        let before = now_unix_millis().saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
         let pruned = analytics::projects_with_searches(db).and_then(|projects| {
             projects.iter().try_for_each(|project| analytics::delete_older_than(db, project, before).map(drop))
         });
@@ -508,12 +509,4 @@ fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     // The system call returns up to 256 bytes completely (getrandom(2)). With fewer, a part of the secret would be
     // zeros.
     if n == N { Ok(bytes) } else { Err(io::Error::other("the system gave too few random bytes")) }
-}
-
-/// Converts a time to milliseconds since 1970.
-fn unix_millis(time: SystemTime) -> i64 {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |ms| -ms),
-    }
 }

@@ -14,8 +14,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use docwharf_base::clock::now_rfc3339;
 use docwharf_base::directory::{FileAccess, FileId, FileRequirements};
-use docwharf_base::model::units::{now_rfc3339, parse_time};
+use docwharf_base::model::units::parse_time;
 use docwharf_base::model::version::VersionId;
 
 use super::writer::{StoreWriter, json};

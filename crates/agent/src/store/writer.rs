@@ -9,10 +9,10 @@ use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::directory::{Directory, EntryKind, FileId, is_unsupported};
 use docwharf_base::durable::FileLock;
 use docwharf_base::error_chain::{ErrorChain, error_message};
-use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
 
 use super::derived::DERIVED;
@@ -325,7 +325,7 @@ fn replace_files(stage: &VersionStage, versions: &Directory, name: &str) -> io::
 
 impl StoreOperations for StoreWriter {
     fn now(&self) -> i64 {
-        unix_seconds(SystemTime::now())
+        now_unix_seconds()
     }
 
     fn root(&self) -> &Path {

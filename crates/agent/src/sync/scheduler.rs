@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use crate::store::record::StoreRecord;
 use docwharf_base::backoff;
-use docwharf_base::model::units::{parse_time, unix_seconds};
+use docwharf_base::clock::unix_seconds;
+use docwharf_base::model::units::parse_time;
 use docwharf_base::net::request_error::MAX_RETRY_AFTER;
 
 use super::SyncError;

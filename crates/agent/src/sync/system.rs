@@ -24,9 +24,9 @@ use crate::store::record::{ProbeResult, StoreRecord};
 use crate::store::space::SpaceRequest;
 use crate::store::writer::StoreWriter;
 use docwharf_base::backoff;
+use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
-use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_base::net::client::build_client;
 use docwharf_base::net::redirects::{RedirectPolicy, RedirectScope, follow_redirects};
@@ -195,7 +195,7 @@ impl SystemEnvironment<'_> {
 
 impl SyncEnvironment for SystemEnvironment<'_> {
     fn now(&mut self) -> i64 {
-        unix_seconds(SystemTime::now())
+        now_unix_seconds()
     }
 
     fn elapsed(&mut self) -> Duration {

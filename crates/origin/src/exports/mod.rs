@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use docwharf_base::clock::{now_unix_millis, unix_millis};
 use docwharf_base::directory::{Directory, DirectoryEntry, EntryKind};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::digest::{Digest, hex};
@@ -33,7 +34,7 @@ use super::settings::OriginProject;
 use super::shares::{LimitReached, ResourcePools, ResourceShare};
 use super::source::JobContext;
 use super::stale_work::remove_work_folder;
-use super::{OriginError, random_bytes, unix_millis};
+use super::{OriginError, random_bytes};
 
 use progress::JobProgress;
 pub(super) use retention::BundleRetention;
@@ -141,7 +142,7 @@ impl ExportJobs {
             let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
             made.map_err(system("make a folder for bundles"))?;
         }
-        let now = unix_millis(SystemTime::now());
+        let now = now_unix_millis();
         let abandoned = db.run_writer(move |transaction| rows::abandon(transaction, ABANDONED, now))?;
         if abandoned > 0 {
             let jobs = count_noun(abandoned as u64, "job");
@@ -195,7 +196,7 @@ impl ExportJobs {
             version,
             paths,
         };
-        let now = unix_millis(SystemTime::now());
+        let now = now_unix_millis();
         let pool = Arc::clone(self.shares.pool(SharedResource::WaitingJobs));
         let job = self.db.run_writer(move |transaction| {
             let (own, all) = rows::waiting(transaction, &asked.organization)?;
@@ -225,7 +226,7 @@ impl ExportJobs {
             let now = (running.live.progress(), running.live.pages());
             let now = (now.0.max(running.told.0), now.1.max(running.told.1));
             if now != running.told {
-                (running.told, running.since) = (now, unix_millis(SystemTime::now()));
+                (running.told, running.since) = (now, now_unix_millis());
             }
             ((job.progress, job.pages), job.updated) = (running.told, running.since.max(job.updated));
         }
@@ -301,7 +302,7 @@ impl ExportJobs {
             }
             queue.is_fresh = false;
             drop(queue);
-            let now = unix_millis(SystemTime::now());
+            let now = now_unix_millis();
             if self.is_stopping.load(Ordering::Relaxed) {
                 return None;
             }
@@ -335,7 +336,7 @@ impl ExportJobs {
     fn running(&self, id: &str, live: Arc<JobProgress>, watch: &Arc<JobContext>) {
         let mut all = self.live();
         let told = all.get(id).map_or((0, 0), |running| running.told);
-        let since = unix_millis(SystemTime::now());
+        let since = now_unix_millis();
         all.insert(id.to_owned(), RunningJob { live, told, since, watch: Arc::clone(watch) });
     }
 
@@ -371,8 +372,7 @@ impl ExportJobs {
         made: Result<(rows::CompletedBundle, u64), String>,
         reached: (u64, u64),
     ) -> Result<Vec<String>, DatabaseError> {
-        let (keep, now, job, organization) =
-            (self.keep, unix_millis(SystemTime::now()), id.to_owned(), organization.to_owned());
+        let (keep, now, job, organization) = (self.keep, now_unix_millis(), id.to_owned(), organization.to_owned());
         let pool = Arc::clone(self.shares.pool(SharedResource::BundleBytes));
         let (mut gone, full) = self.db.run_writer(move |transaction| {
             let why = match made {
@@ -408,7 +408,7 @@ impl ExportJobs {
 
     /// Deletes jobs and bundles beyond the limits of what is kept.
     pub(super) fn forget(&self) {
-        let (keep, now) = (self.keep, unix_millis(SystemTime::now()));
+        let (keep, now) = (self.keep, now_unix_millis());
         match self.db.run_writer(move |transaction| keep.forget(transaction, now)) {
             Ok(gone) => self.remove(gone),
             Err(error) => tracing::error!("cannot forget old jobs: {}", ErrorChain(&error)),

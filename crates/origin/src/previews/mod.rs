@@ -38,8 +38,9 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use docwharf_base::clock::now_unix_millis;
 use docwharf_base::model::digest::hex;
 use docwharf_serve::Site;
 use docwharf_site::seal::SealOptions;
@@ -215,7 +216,7 @@ impl PreviewService {
             sites: shown,
             asking: JobContext::default(),
         });
-        let waiting = inner.db.run_writer(|transaction| rows::resume(transaction, milliseconds()))?;
+        let waiting = inner.db.run_writer(|transaction| rows::resume(transaction, now_unix_millis()))?;
         inner.show_all()?;
         for job in &waiting {
             inner.place_for(&job.project, &job.slug);
@@ -264,7 +265,7 @@ impl PreviewService {
         };
         let admitted = inner.queue.admit(wanted, |wanted| {
             let job = wanted.clone();
-            let slug = inner.db.run_writer(move |transaction| rows::queue(transaction, &job, milliseconds()))?;
+            let slug = inner.db.run_writer(move |transaction| rows::queue(transaction, &job, now_unix_millis()))?;
             inner.place_for(&wanted.project, &slug);
             Ok(QueuedDeployment { slug, ..wanted })
         });
@@ -334,10 +335,4 @@ impl Drop for PreviewService {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// Returns the current time in milliseconds since 1970.
-fn milliseconds() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use docwharf_base::clock::now_unix_millis;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_serve::{Site, SiteSettings as Serving};
 
 use super::super::database::DatabaseError;
 use super::super::source::git::{self, Git};
-use super::{PreviewError, PreviewProject, PreviewSite, PreviewState, milliseconds, rows};
+use super::{PreviewError, PreviewProject, PreviewSite, PreviewState, rows};
 
 /// Size of the cache of inflated pages of each preview, in bytes.
 const CACHE: u64 = 4 << 20;
@@ -76,7 +77,7 @@ impl PreviewState {
         if !self.db.read(|connection| rows::has_previews(connection, project))? {
             return Ok(());
         }
-        let seen = milliseconds();
+        let seen = now_unix_millis();
         let branches: BTreeSet<String> = match git::branches(git, &self.asking) {
             Ok(branches) => branches.into_keys().collect(),
             Err(error) => {
