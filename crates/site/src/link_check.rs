@@ -12,10 +12,11 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
+use percent_encoding::{percent_decode, percent_encode};
 use url::Url;
 
 use docwharf_base::codec::inflate::{Inflate, InflateStatus};
+use docwharf_base::encode_sets;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::site_path::is_page;
 
@@ -39,19 +40,6 @@ const MAX_COMPARED_LINKS: usize = 1 << 18;
 const MAX_EXAMPLES: usize = 3;
 /// The origin against which links are resolved (RFC 2606 reserves `.invalid`, so that no link can name it).
 const PLACEHOLDER_ORIGIN: &str = "http://docwharf.invalid";
-/// The characters that are percent-encoded in the path of a URL.
-const URL_PATH_ENCODE_SET: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'\\')
-    .add(b'`')
-    .add(b'{')
-    .add(b'}');
 
 /// The broken links of a version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -247,7 +235,7 @@ impl LinkCheckWorker<'_> {
         }
         // The base of relative links is the page's own path. Whatever `slashes` says, a page's links are written for an
         // address in this folder.
-        let Ok(home) = Url::parse(&format!("{PLACEHOLDER_ORIGIN}{}", percent_encode(&address, URL_PATH_ENCODE_SET)))
+        let Ok(home) = Url::parse(&format!("{PLACEHOLDER_ORIGIN}{}", percent_encode(&address, encode_sets::URL_PATH)))
         else {
             return;
         };

@@ -16,10 +16,11 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
+use docwharf_base::encode_sets;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::net::redirects::{FollowError, RedirectPolicy, RedirectRefusal, RedirectScope, follow_redirects};
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
@@ -212,11 +213,11 @@ impl ApiClient {
                 ));
             }
             url.push('/');
-            url.extend(utf8_percent_encode(segment, ESCAPED_CHARACTERS));
+            url.extend(utf8_percent_encode(segment, encode_sets::SEGMENT));
         }
         for (i, (name, value)) in query.iter().enumerate() {
             let between = if i == 0 { '?' } else { '&' };
-            let _ = write!(url, "{between}{name}={}", utf8_percent_encode(value, ESCAPED_CHARACTERS));
+            let _ = write!(url, "{between}{name}={}", utf8_percent_encode(value, encode_sets::SEGMENT));
         }
         let url = SafeUrl::parse(&url).map_err(|why| RequestError::new(RequestErrorCause::Unreadable, why))?;
         let shown = format!("{method} /{}", path.join("/"));
@@ -334,10 +335,6 @@ async fn read_error_response(mut response: reqwest::Response, url: &SafeUrl, scr
         _ => RequestError::from_answer(status, &headers, &body, scrubber),
     }
 }
-
-/// All characters but the unreserved ones of RFC 3986 section 2.3.
-const ESCAPED_CHARACTERS: &percent_encoding::AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 #[cfg(test)]
 mod tests {
