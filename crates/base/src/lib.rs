@@ -7,7 +7,7 @@
 //! - Data: [`model`] (paths, digests, version ids, limits, units), [`codec`] (DEFLATE, gzip, Brotli, Zstandard) and
 //!   [`little_endian`] (reads numbers). None of them does I/O.
 //! - Network: [`net`] (HTTP client, errors of upstreams, retry rules), [`encode_sets`] (percent-encoding) and [`defer`] (options of TCP sockets).
-//! - Process: [`runtime`], [`clock`], [`cores`], [`priority`], [`accounts`] (users and groups by name).
+//! - Process: [`runtime`], [`clock`], [`locks`], [`cores`], [`priority`], [`accounts`] (users and groups by name).
 //! - Output: [`chain`] (an error and its causes on one line), [`secret`] (values that no message shows), [`exposition`]
 //!   (formats of metrics), [`backoff`] (waits between retries).
 //!
@@ -37,6 +37,7 @@ pub mod encode_sets;
 pub mod error_chain;
 pub mod growing_file;
 pub mod little_endian;
+pub mod locks;
 pub mod mapped_files;
 pub mod metrics_format;
 pub mod model;

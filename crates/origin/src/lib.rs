@@ -80,7 +80,7 @@ use std::future::Future;
 use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -91,6 +91,7 @@ use tokio::sync::{Semaphore, watch};
 
 use docwharf_base::clock::now_unix_millis;
 use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::locks::Mutex;
 use docwharf_serve::listener::{self, HttpListener};
 use docwharf_serve::peer::Peer;
 use docwharf_serve::service::RequestService;
@@ -362,7 +363,7 @@ impl OriginServer {
         self.exports.close();
         self.previews.close();
         let _ = self.stop_cleanup.send(());
-        let (temporary, lock) = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
+        let (temporary, lock) = std::mem::take(&mut *self.held.lock());
         if let Some(Err(error)) = temporary.map(TempDir::close) {
             tracing::warn!("cannot remove the temporary folder: {error}");
         }

@@ -8,8 +8,6 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use percent_encoding::{percent_decode, percent_encode};
@@ -17,6 +15,7 @@ use url::Url;
 
 use docwharf_base::codec::inflate::{Inflate, InflateStatus};
 use docwharf_base::encode_sets;
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::site_path::is_page;
 
@@ -108,7 +107,7 @@ fn check_pages(look: LinkChecker<'_>, threads: usize) -> Option<LinkCheckTotals>
             }
             reader.check_page(file);
         }
-        total.lock().unwrap_or_else(PoisonError::into_inner).add(reader.found);
+        total.lock().add(reader.found);
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.max(1) {
@@ -120,7 +119,7 @@ fn check_pages(look: LinkChecker<'_>, threads: usize) -> Option<LinkCheckTotals>
     if (look.stop)() {
         return None;
     }
-    let mut total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut total = total.into_inner();
     for broken in [&mut total.all, &mut total.new] {
         // Sorted, so that the same site always gives the same examples, however the pages were distributed.
         broken.examples.sort();

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -26,6 +26,7 @@ use crate::store::writer::StoreWriter;
 use docwharf_base::backoff;
 use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_base::net::client::build_client;
@@ -62,7 +63,7 @@ pub struct SyncProgress {
 impl SyncProgress {
     /// Sets the current step. It is logged once, however often it is set.
     pub fn tell(&self, what: &str) {
-        let mut said = self.what.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.what.lock();
         if *said != what {
             tracing::info!("{}", OneLine(what));
             what.clone_into(&mut said);
@@ -72,32 +73,32 @@ impl SyncProgress {
 
     /// Shows the step of another process, without logging it.
     pub fn show(&self, what: &str) {
-        what.clone_into(&mut self.what.lock().unwrap_or_else(PoisonError::into_inner));
+        what.clone_into(&mut self.what.lock());
     }
 
     /// Sets the error of the current step while it is retried; none when it goes on.
     pub fn set_error(&self, error: Option<String>) {
-        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        *self.error.lock() = error;
     }
 
     /// The error of the current step, on one line.
     pub fn error(&self) -> Option<String> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.error.lock().clone()
     }
 
     /// Sets the progress of an export job in percent.
     pub fn set_percent(&self, percent: Option<f64>) {
-        *self.percent.lock().unwrap_or_else(PoisonError::into_inner) = percent;
+        *self.percent.lock() = percent;
     }
 
     /// The progress of an export job in percent, if one is running and reports it.
     pub fn percent(&self) -> Option<f64> {
-        *self.percent.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.percent.lock()
     }
 
     /// The current step, in a few words.
     pub fn what(&self) -> String {
-        self.what.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.what.lock().clone()
     }
 }
 

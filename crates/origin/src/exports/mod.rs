@@ -15,13 +15,14 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use docwharf_base::clock::{now_unix_millis, unix_millis};
 use docwharf_base::directory::{Directory, DirectoryEntry, EntryKind};
 use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::locks::{Condvar, Mutex, MutexGuard};
 use docwharf_base::model::digest::{Digest, hex};
 use docwharf_base::model::units::{count_noun, show_unix};
 use docwharf_base::{durable, regular_file};
@@ -173,11 +174,11 @@ impl ExportJobs {
 
     fn queue(&self) -> MutexGuard<'_, JobQueueState> {
         // No code panics in the middle of a change, so the state is consistent.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     fn live(&self) -> MutexGuard<'_, HashMap<String, RunningJob>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock()
     }
 
     /// Queues a job.
@@ -295,7 +296,7 @@ impl ExportJobs {
         loop {
             let mut queue = self.queue();
             while !queue.is_fresh && !queue.is_closed {
-                queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.wake.wait(queue);
             }
             if queue.is_closed {
                 return None;
@@ -354,8 +355,7 @@ impl ExportJobs {
             }
             let queue = self.queue();
             let wait = |queue: &mut JobQueueState| !queue.is_closed;
-            let waited = self.wake.wait_timeout_while(queue, AGAIN, wait).unwrap_or_else(PoisonError::into_inner);
-            if waited.0.is_closed {
+            if self.wake.wait_timeout_while(queue, AGAIN, wait).is_closed {
                 break Vec::new();
             }
         };

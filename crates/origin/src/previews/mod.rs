@@ -37,10 +37,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use docwharf_base::clock::now_unix_millis;
+use docwharf_base::locks::RwLock;
 use docwharf_base::model::digest::hex;
 use docwharf_serve::Site;
 use docwharf_site::seal::SealOptions;
@@ -298,7 +299,7 @@ impl PreviewService {
     /// deployed again. `None` if there is no such preview, or none of its deployments succeeded; a preview that is
     /// being built for the first time answers 503.
     pub fn site(&self, project: &str, slug: &str) -> Option<Arc<Site>> {
-        let shown = self.inner.sites.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.inner.sites.read();
         let site = shown.get(slug).filter(|shown| shown.project == project).map(|shown| Arc::clone(&shown.site))?;
         drop(shown);
         (site.current().is_some() || self.inner.queue.is_busy(slug)).then_some(site)
@@ -307,14 +308,14 @@ impl PreviewService {
     /// Returns the project and slug of the preview whose host begins with this label.
     pub fn by_host_label(&self, label: &str) -> Option<(String, String)> {
         let slug = label.to_ascii_lowercase();
-        let shown = self.inner.sites.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.inner.sites.read();
         let project = shown.get(&slug)?.project.clone();
         Some((project, slug))
     }
 
     /// Returns the number of previews that serve a version.
     pub fn count(&self) -> usize {
-        let shown = self.inner.sites.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.inner.sites.read();
         shown.values().filter(|shown| shown.site.current().is_some()).count()
     }
 

@@ -1,7 +1,7 @@
 //! Sites of previews: which address serves which version, and which previews are removed.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use docwharf_base::clock::now_unix_millis;
@@ -40,7 +40,7 @@ impl PreviewState {
     /// Returns the site at this address; creates it if there is none. It belongs to one branch as long as that has a
     /// preview.
     pub(super) fn place_for(&self, project: &str, slug: &str) -> Arc<Site> {
-        let mut shown = self.sites.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.sites.write();
         let entry = shown.entry(slug.to_owned()).or_insert_with(|| {
             let base_path = self.place.base_path(project, slug);
             let serving = Serving { base_path, identity_cache: CACHE, asset_grace: ASSET_GRACE, ..Serving::default() };
@@ -51,7 +51,7 @@ impl PreviewState {
 
     /// Removes the site at this address. Responses in progress are sent to the end.
     pub(super) fn take_away(&self, slug: &str) {
-        self.sites.write().unwrap_or_else(PoisonError::into_inner).remove(slug);
+        self.sites.write().remove(slug);
     }
 
     pub(super) fn sweep(&self) {
@@ -61,7 +61,7 @@ impl PreviewState {
             }
             self.sweep_project(project);
         }
-        for shown in self.sites.read().unwrap_or_else(PoisonError::into_inner).values() {
+        for shown in self.sites.read().values() {
             shown.site.release_expired_versions();
         }
     }
