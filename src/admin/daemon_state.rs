@@ -1,7 +1,7 @@
 //! The state of a running daemon that is not in its store: the agent writes it, the admin routes read it.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -11,6 +11,7 @@ use docwharf_agent::publish::PublishSettings;
 use docwharf_agent::sync::SyncIntent;
 use docwharf_agent::sync::system::SyncProgress;
 use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::tls::ServerTls;
 use docwharf_site::coding_file::CodingStatistics;
@@ -141,11 +142,11 @@ impl DaemonState {
 
     /// Returns a copy of the current state.
     pub fn now(&self) -> DaemonSnapshot {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.now.lock().clone()
     }
 
     /// Changes the current state.
     pub fn update(&self, change: impl FnOnce(&mut DaemonSnapshot)) {
-        change(&mut self.now.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.now.lock());
     }
 }

@@ -2,8 +2,6 @@
 //! contains a path, a URL or any other value without a bound.
 
 use std::fmt;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +16,9 @@ use prometheus_client::registry::{Registry, Unit};
 use docwharf_agent::publish::published_version;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::waiting::{WaitingReason, staged};
-use docwharf_base::model::units::{parse_time, unix_seconds};
+use docwharf_base::clock::unix_seconds;
+use docwharf_base::locks::Mutex;
+use docwharf_base::model::units::parse_time;
 use docwharf_serve::{STATUS_CLASSES, Site};
 
 use super::daemon_state::{DaemonState, PrecompressedState};
@@ -183,7 +183,7 @@ impl DaemonMetrics {
 
     /// Encodes all metrics with their current values.
     pub fn encode(&self, store: &VersionStore, live: &DaemonState, site: &Site) -> Result<String, fmt::Error> {
-        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = self.registry.lock();
         self.set_gauges(store, live);
         self.ready.set(i64::from(site.current().is_some()));
         for (class, count) in STATUS_CLASSES.into_iter().zip(site.request_counts()) {

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use crate::config::checked::Config;
 use docwharf_agent::api::ApiClient;
@@ -14,6 +14,7 @@ use docwharf_agent::store::api_state::{ApiStateDirectory, Ledger, RateLimit, Wai
 use docwharf_agent::sync::system::SyncContext;
 use docwharf_agent::sync::{ApiSource, SyncError};
 use docwharf_base::backoff;
+use docwharf_base::clock::now_unix_millis;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_base::model::units::show_duration;
 use docwharf_base::net::client::build_client;
@@ -259,10 +260,4 @@ fn budget_of(ask: ApiCall) -> Option<(RateLimit, &'static str)> {
         ApiCall::Searches => Some((ANALYTICS_RATE_LIMIT, "analytics")),
         ApiCall::Start | ApiCall::Poll | ApiCall::Link | ApiCall::Deployment => None,
     }
-}
-
-/// Returns the current time in milliseconds since 1970.
-fn now_unix_millis() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

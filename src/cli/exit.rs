@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use crate::config::ConfigProblem;
-use crate::daemon::DaemonError;
+use crate::daemon::{CommandError, DaemonError};
 use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::publish::PublishError;
 use docwharf_agent::store::StoreError;
@@ -39,13 +39,15 @@ pub enum CommandFailure {
     Daemon(DaemonError),
     /// The management API cannot be served.
     Origin(OriginError),
-    /// The daemon, or its encoder process, failed to carry out a command.
+    /// The daemon failed to carry out a command.
     DaemonReported {
         /// The exit code.
         code: u8,
         /// The message.
         message: String,
     },
+    /// The encoder process of the daemon failed.
+    Encoder(String),
     /// The daemon is not alive, or has nothing to serve.
     Unhealthy(String),
     /// A stored version is damaged or missing.
@@ -172,7 +174,7 @@ impl CommandFailure {
             },
             CommandFailure::Origin(error) => origin_code(error),
             CommandFailure::DaemonReported { code, .. } => *code,
-            CommandFailure::Signal(number) => 128 + number,
+            CommandFailure::Signal(number) => signal_code(*number),
             CommandFailure::InputChanged(_) | CommandFailure::Unhealthy(_) | CommandFailure::CheckFailed => 1,
             CommandFailure::Unavailable(_) | CommandFailure::EndlessPages(_) => 4,
             CommandFailure::Preview(_) => 6,
@@ -180,9 +182,15 @@ impl CommandFailure {
             CommandFailure::Local { .. }
             | CommandFailure::Output(_)
             | CommandFailure::Damage(_)
+            | CommandFailure::Encoder(_)
             | CommandFailure::Publish(_) => 8,
         }
     }
+}
+
+/// Returns the exit code of a process that a signal has ended, as shells report it.
+pub(super) fn signal_code(number: u8) -> u8 {
+    128 + number
 }
 
 fn seal_code(error: &SealError) -> u8 {
@@ -266,8 +274,17 @@ fn origin_code(error: &OriginError) -> u8 {
 }
 
 /// Returns the exit code and the message that the daemon sends over its control socket when a command fails.
-pub(super) fn exit_code_and_message(error: &SyncError) -> (u8, String) {
-    (sync_code(error), format!("{}{}", ErrorChain(error), advice_for(error)))
+pub(super) fn exit_code_and_message(error: &CommandError<'_>) -> (u8, String) {
+    match error {
+        CommandError::Work(error) => (sync_code(error), format!("{}{}", ErrorChain(error), advice_for(*error))),
+        CommandError::OtherConfiguration => {
+            let message = "this daemon has another configuration than the one that was named: leave --config out to \
+                           use the daemon's, or stop the daemon";
+            (8, message.to_owned())
+        }
+        CommandError::Label(why) => (2, format!("--label: {why}")),
+        CommandError::NotAtOnce => (1, "this command cannot be executed at once".to_owned()),
+    }
 }
 
 /// Returns the exit code for a failed API call.
@@ -325,6 +342,7 @@ impl fmt::Display for CommandFailure {
             | CommandFailure::Unavailable(what)
             | CommandFailure::EndlessPages(what)
             | CommandFailure::Preview(what)
+            | CommandFailure::Encoder(what)
             | CommandFailure::DaemonReported { message: what, .. } => {
                 write!(f, "docwharf: {}", docwharf_base::error_chain::OneLine(what))
             }
@@ -470,6 +488,7 @@ mod tests {
             (8, CommandFailure::Local { doing: text(), source: io(NotFound) }),
             (8, CommandFailure::Output(io(NotFound))),
             (8, CommandFailure::Damage(text())),
+            (8, CommandFailure::Encoder(text())),
             (8, CommandFailure::Publish(PublishError::InStore(path()))),
             (130, CommandFailure::Signal(2)),
             (143, CommandFailure::Signal(15)),
@@ -523,9 +542,21 @@ mod tests {
             (8, SyncError::Thread(io(NotFound))),
         ];
         for (code, error) in &sync {
-            assert_eq!(exit_code_and_message(error).0, *code, "{error:?}");
+            assert_eq!(exit_code_and_message(&CommandError::Work(error)).0, *code, "{error:?}");
         }
         ends(sync.into_iter().map(|(code, error)| (code, error.into())).collect());
+    }
+
+    #[test]
+    fn a_command_that_the_daemon_does_not_carry_out_has_a_code_and_a_message() {
+        for (error, code, message) in [
+            (CommandError::OtherConfiguration, 8, "this daemon has another configuration than the one that was named"),
+            (CommandError::Label("x"), 2, "--label: x"),
+            (CommandError::NotAtOnce, 1, "this command cannot be executed at once"),
+        ] {
+            let found = exit_code_and_message(&error);
+            assert!(found.0 == code && found.1.starts_with(message), "{error:?}: {found:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use clap::Args;
 
@@ -12,6 +12,7 @@ use docwharf_agent::sync::activation::{ImportRequest, import};
 use docwharf_agent::sync::system::SyncContext;
 use docwharf_base::backoff;
 use docwharf_base::directory::Directory;
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::version::VersionLabel;
 use docwharf_base::regular_file;
 use docwharf_site::seal::pack::pack;
@@ -67,7 +68,7 @@ impl ImportBundleCommand {
                 // stay until the next start of the daemon.
                 let deposit = StagedBundleCopy::create(&config.store)?;
                 let path = deposit.path.clone();
-                *keeps.lock().unwrap_or_else(PoisonError::into_inner) = Some(deposit.clone());
+                *keeps.lock() = Some(deposit.clone());
                 deposit.copy_from(&self.path, &intent.effort, means)?;
                 let verb = CommandAction::Import(control_messages::ImportCommand {
                     path,
@@ -78,7 +79,7 @@ impl ImportBundleCommand {
                 execute_on_daemon(&daemon, &config.store, verb, None, means).map(|told| (told, Ok(()), false))
             }
         });
-        if let Some(deposit) = deposited.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(deposit) = deposited.lock().take() {
             deposit.remove();
         }
         let (told, published, is_here) = ended??;

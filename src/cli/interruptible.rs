@@ -11,6 +11,7 @@ use docwharf_agent::sync::system::{SyncContext, SyncProgress};
 use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::runtime;
 
+use super::exit::signal_code;
 use super::{CommandContext, CommandFailure, current_user_name};
 
 /// The number of SIGINT, for the exit code.
@@ -80,7 +81,7 @@ pub(super) fn run_interruptible<T: Send + 'static>(
             _ = interrupt.recv() => SIGINT_NUMBER,
             _ = terminate.recv() => SIGTERM_NUMBER,
         };
-        std::process::exit(i32::from(128 + number));
+        std::process::exit(i32::from(signal_code(number)));
     });
     // The runtime runs that task as long as the process lives.
     std::mem::forget(runtime);

@@ -1,7 +1,6 @@
 //! `docwharf status`, `versions`, `history`: show the state of the store, read without a lock.
 
 use std::fmt::Write;
-use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::json;
@@ -10,8 +9,9 @@ use crate::admin::status;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::history::HistoryEvent;
 use docwharf_base::accounts::resolve_uid_name;
+use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::error_chain::OneLine;
-use docwharf_base::model::units::{count_noun, parse_time, show_age, show_size, unix_seconds};
+use docwharf_base::model::units::{count_noun, parse_time, show_age, show_size};
 
 use super::text_columns::{cut_or_pad, display_width};
 use super::write_command;
@@ -261,7 +261,7 @@ impl HistoryCommand {
         if context.global.json {
             return context.print_result(&json!({ "schemaVersion": 1, "events": events }), "");
         }
-        print(&history_table(events, unix_seconds(SystemTime::now())))
+        print(&history_table(events, now_unix_seconds()))
     }
 }
 

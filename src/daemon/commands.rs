@@ -21,8 +21,21 @@ use docwharf_site::sealed_version::SealedVersion;
 use super::agent::{Agent, ReplySender};
 use super::start::warn_about_rules;
 
+/// The reason why a command was not carried out.
+#[derive(Debug)]
+pub enum CommandError<'a> {
+    /// The work failed.
+    Work(&'a SyncError),
+    /// The command names another configuration than the daemon's.
+    OtherConfiguration,
+    /// The label of an import is invalid, for this reason.
+    Label(&'static str),
+    /// The command cannot be executed while other work runs, although it was taken for one that can.
+    NotAtOnce,
+}
+
 /// Converts an error into its exit code and its message on one line.
-pub type DescribeError = fn(&SyncError) -> (u8, String);
+pub type DescribeError = fn(&CommandError<'_>) -> (u8, String);
 
 /// Sends a result to every client that waits for it.
 pub(super) fn reply_to_all(waiting: Vec<ReplySender>, result: &Result<SyncReport, SyncError>, describe: DescribeError) {
@@ -31,7 +44,7 @@ pub(super) fn reply_to_all(waiting: Vec<ReplySender>, result: &Result<SyncReport
     }
     let answer = match result {
         Ok(report) => CommandReply::Told(CommandResult::from_report(report)),
-        Err(error) => failure_reply(error, describe),
+        Err(error) => failure_reply(&CommandError::Work(error), describe),
     };
     for waiter in waiting {
         // The client may have ended meanwhile.
@@ -39,7 +52,7 @@ pub(super) fn reply_to_all(waiting: Vec<ReplySender>, result: &Result<SyncReport
     }
 }
 
-fn failure_reply(error: &SyncError, describe: DescribeError) -> CommandReply {
+fn failure_reply(error: &CommandError<'_>, describe: DescribeError) -> CommandReply {
     let (code, message) = describe(error);
     CommandReply::Failed { code, message }
 }
@@ -51,11 +64,7 @@ impl Agent {
         if let Some(question) = &order.question
             && *question != self.config.intent.question()
         {
-            let message =
-                "this daemon has another configuration than the one that was named: leave --config out to use \
-                           the daemon's, or stop the daemon"
-                    .to_owned();
-            let _ = reply.send(CommandReply::Failed { code: 8, message });
+            let _ = reply.send(failure_reply(&CommandError::OtherConfiguration, self.describe));
             return;
         }
         match order.verb {
@@ -78,7 +87,7 @@ impl Agent {
                     self.queued_imports.push_back((import, order.who, reply));
                 }
                 Err(why) => {
-                    let _ = reply.send(CommandReply::Failed { code: 2, message: format!("--label: {why}") });
+                    let _ = reply.send(failure_reply(&CommandError::Label(why), self.describe));
                 }
             },
             CommandAction::Release => self.end_hold(order.who, reply).await,
@@ -135,8 +144,8 @@ impl Agent {
         let told = result.as_ref().map(|report| release_result(self.writer.store(), was_held, report));
         let answer = match told {
             Ok(Ok(told)) => CommandReply::Told(told),
-            Ok(Err(error)) => failure_reply(&error, self.describe),
-            Err(error) => failure_reply(error, self.describe),
+            Ok(Err(error)) => failure_reply(&CommandError::Work(&error), self.describe),
+            Err(error) => failure_reply(&CommandError::Work(error), self.describe),
         };
         for waiter in waiting {
             let _ = waiter.send(answer.clone());
@@ -149,11 +158,12 @@ impl Agent {
         let done = spawn_blocking(move || execute_at_once(&writer, &intent, &order.verb, &order.who)).await;
         let (told, chosen) = match done {
             Ok(Ok(Some(done))) => done,
-            Ok(Ok(None)) => {
-                return CommandReply::Failed { code: 1, message: "this command cannot be executed at once".to_owned() };
+            Ok(Ok(None)) => return failure_reply(&CommandError::NotAtOnce, self.describe),
+            Ok(Err(error)) => return failure_reply(&CommandError::Work(&error), self.describe),
+            Err(died) => {
+                let error = SyncError::Broken(died.to_string());
+                return failure_reply(&CommandError::Work(&error), self.describe);
             }
-            Ok(Err(error)) => return failure_reply(&error, self.describe),
-            Err(died) => return failure_reply(&SyncError::Broken(died.to_string()), self.describe),
         };
         if let Some(version) = chosen {
             self.serve_version(version.id, version);

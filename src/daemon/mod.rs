@@ -41,7 +41,7 @@ use docwharf_serve::listener::{self, HttpListener, RESERVED_DESCRIPTORS};
 use docwharf_serve::service::RequestService;
 use docwharf_serve::tls::ServerTls;
 
-pub use commands::DescribeError;
+pub use commands::{CommandError, DescribeError};
 pub use encoder_process::{ENCODER_COMMAND, EncoderTask, run_encoder};
 pub use policies::protect_site;
 pub use start::{RunHangup, RunParameters, run, run_on};

@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sd_notify::NotifyState;
@@ -20,6 +20,7 @@ use sd_notify::NotifyState;
 use tokio::time::Instant;
 
 use docwharf_base::error_chain::OneLine;
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::units::show_time;
 
 use super::agent::Agent;
@@ -89,7 +90,7 @@ impl Notifier {
     pub(super) fn status(&self, line: &str) {
         let Some(manager) = &self.0 else { return };
         let line = OneLine(line).to_string();
-        let mut state = manager.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = manager.state.lock();
         if state.status != line {
             manager.queue(&mut state, &[NotifyState::Status(&line)]);
             state.status = line;
@@ -112,7 +113,7 @@ impl Notifier {
 
     fn send(&self, states: &[NotifyState<'_>]) {
         if let Some(manager) = &self.0 {
-            manager.queue(&mut manager.state.lock().unwrap_or_else(PoisonError::into_inner), states);
+            manager.queue(&mut manager.state.lock(), states);
         }
     }
 }

@@ -10,8 +10,8 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,7 @@ use docwharf_agent::store::{IMAGE, INDEX, StoreError};
 use docwharf_base::backoff;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::locks::{Mutex, MutexGuard};
 use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_serve::Site;
 use docwharf_serve::precompressed::{PrecompressedCodings, PrecompressedFiles};
@@ -64,8 +65,8 @@ struct EncodingState {
 }
 
 impl EncodingControl {
-    fn state(&self) -> std::sync::MutexGuard<'_, EncodingState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, EncodingState> {
+        self.state.lock()
     }
 
     /// Stops serving the forms and cancels the work. Waits until the thread has stopped, which it does within a tick,

@@ -3,13 +3,13 @@
 //! these versions are open.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::open;
+use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::error_chain::error_message;
-use docwharf_base::model::units::unix_seconds;
 use docwharf_serve::Site;
 use docwharf_serve::retained_versions::{self, OpeningGuard};
 
@@ -46,7 +46,7 @@ fn open_previous_versions(store: &VersionStore, site: &Site) {
     if grace.is_zero() {
         return;
     }
-    let now = unix_seconds(SystemTime::now());
+    let now = now_unix_seconds();
     let mut replaced = store.replaced();
     replaced.retain(|&(id, _)| store.has_whole(id));
     replaced.sort_by_key(|&(_, until)| std::cmp::Reverse(until));

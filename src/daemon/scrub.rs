@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
@@ -18,8 +18,8 @@ use docwharf_agent::sync::activation::candidates;
 use docwharf_agent::sync::plan::SyncTrigger;
 use docwharf_agent::sync::scrub::{ScrubResult, scrub};
 use docwharf_agent::sync::{SyncError, open};
+use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 use docwharf_site::sealed_version::SealedVersion;
@@ -122,7 +122,7 @@ pub(super) async fn verify_versions(
                 RETRY_SECONDS
             }
         };
-        rounds.not_before.insert(id, unix_seconds(SystemTime::now()).saturating_add(pause));
+        rounds.not_before.insert(id, now_unix_seconds().saturating_add(pause));
         rounds.not_before.retain(|id, _| proved.contains_key(id));
     }
 }
@@ -134,7 +134,7 @@ fn next_due(
     every: i64,
     rounds: &ScrubSchedule,
 ) -> Result<VersionId, Duration> {
-    let now = unix_seconds(SystemTime::now());
+    let now = now_unix_seconds();
     let left = proved.iter().map(|(&id, &time)| {
         // A clock that was set back must not postpone it.
         let due = if rounds.due_at_once.contains(&id) { 0 } else { time.min(now).saturating_add(every) - now };
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_version_that_was_proved_in_the_future_is_due_after_the_usual_time() {
         let id = VersionId(Digest::of(b"a version"));
-        let now = unix_seconds(SystemTime::now());
+        let now = now_unix_seconds();
         let year = 365 * 24 * 3600;
         let due = |time: i64| next_due(None, &BTreeMap::from([(id, time)]), 3600, &ScrubSchedule::default());
         for time in [now + 1, now + year, i64::MAX] {

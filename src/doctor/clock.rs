@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use docwharf_agent::store::VersionStore;
-use docwharf_base::model::units::{parse_time, show_unix, unix_seconds};
+use docwharf_base::clock::now_unix_seconds;
+use docwharf_base::model::units::{parse_time, show_unix};
 
 use super::DoctorCheck;
 use super::network::ServerDate;
@@ -26,7 +27,7 @@ pub(super) fn check(store: Option<&Path>, dates: &[ServerDate]) -> DoctorCheck {
             _ => DoctorCheck::ok(CHECK_NAME, format!("within a minute of {}", dated.host)),
         };
     }
-    let now = unix_seconds(SystemTime::now());
+    let now = now_unix_seconds();
     match store.and_then(newest) {
         Some(newest) if newest > now + CLOCK_WARNING_OFFSET.as_secs().cast_signed() => {
             let found = format!("it says {}, but the newest receipt is of {}", show_unix(now), show_unix(newest));

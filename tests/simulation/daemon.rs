@@ -10,6 +10,7 @@ use docwharf::seal::SealProgress;
 use docwharf::store::operations::StoreOperations;
 use docwharf::sync::activation::{ImportRequest, SyncReport, candidates, import, read_record};
 use docwharf::sync::plan::SyncTrigger;
+use docwharf::sync::schedule::Schedule;
 use docwharf::sync::scheduler::{ClockReading, Rhythm, SyncScheduler};
 use docwharf::sync::seal_operations::SealOperations;
 use docwharf::sync::{SyncError, SyncIntent, operator, run};
@@ -37,6 +38,8 @@ pub(crate) struct Done {
 pub(crate) struct Daemon {
     /// What is in force.
     pub(crate) config: SyncIntent,
+    /// `sync.schedule`, the same for the whole run.
+    schedule: Option<Schedule>,
     pub(crate) has_key: bool,
     pub(crate) agenda: Option<SyncScheduler>,
     pub(crate) force: bool,
@@ -54,6 +57,7 @@ impl Daemon {
     pub(crate) fn new(random: &mut Random) -> Daemon {
         Daemon {
             config: settings::any(random),
+            schedule: settings::schedule(random),
             has_key: true,
             agenda: None,
             force: false,
@@ -67,6 +71,18 @@ impl Daemon {
 
     pub(crate) fn agenda(&mut self) -> &mut SyncScheduler {
         self.agenda.as_mut().expect("the process runs")
+    }
+
+    /// The rhythm under this interval, or under the schedule if there is one.
+    pub(crate) fn rhythm(&self, interval: Duration) -> Rhythm<'_> {
+        Rhythm { interval, schedule: self.schedule.as_ref() }
+    }
+
+    /// The shortest wait for the next look that is not hastened by anything: a schedule is compared with the clock of the
+    /// wall each minute.
+    fn shortest_wait(&self, now: ClockReading) -> Duration {
+        let scheduled = self.schedule.as_ref().map(|schedule| schedule.wait(now.wall).min(Duration::from_mins(1)));
+        scheduled.unwrap_or(self.config.interval)
     }
 
     fn next_work(&mut self) -> Option<Work> {
@@ -226,11 +242,12 @@ impl Sim {
         });
         self.check_given_up(&result, began);
         self.check_newest(result.is_ok());
+        let moment = self.moment();
         self.with(|s| {
             s.daemon.running = Some((false, false));
             if let Work::Sync(..) = work {
-                let interval = s.daemon.config.interval;
-                s.rules.ended(&result, s.elapsed, interval);
+                let every = s.daemon.shortest_wait(moment);
+                s.rules.ended(&result, s.elapsed, every);
             }
         });
         self.give_up_jobs();
@@ -277,10 +294,11 @@ impl Sim {
         if result.as_ref().is_err_and(SyncError::is_absence) && self.with(|s| s.disk.versions.is_empty()) {
             return Err(Ended);
         }
-        let (moment, interval) = (self.moment(), self.with(|s| s.daemon.config.interval));
-        let mut agenda = self.with(|s| s.daemon.agenda.take()).expect("the process runs");
-        agenda.after_sync(trigger, &result, Rhythm { interval, schedule: None }, moment, || self.part());
+        let moment = self.moment();
         self.with(|s| {
+            let (mut agenda, random) = (s.daemon.agenda.take().expect("the process runs"), &mut s.random);
+            let rhythm = s.daemon.rhythm(s.daemon.config.interval);
+            agenda.after_sync(trigger, &result, rhythm, moment, || random.part());
             if agenda.pending.is_some() {
                 // Somebody has asked while it was under way.
                 s.rules.excuse();

@@ -11,7 +11,6 @@ use docwharf::store::operations::StoreOperations;
 use docwharf::sync::activation::read_record;
 use docwharf::sync::operator;
 use docwharf::sync::plan::SyncTrigger;
-use docwharf::sync::scheduler::Rhythm;
 use docwharf::sync::{ApiSource, SyncError};
 
 use super::disk::Outside;
@@ -222,10 +221,10 @@ impl Sim {
         let moment = self.now();
         self.stop.store(true, Ordering::Relaxed);
         self.with(|s| {
-            let random = &mut s.random;
-            let rhythm = Rhythm { interval: config.interval, schedule: None };
             if config.interval != s.daemon.config.interval {
-                s.daemon.agenda.as_mut().expect("the process runs").change_rhythm(rhythm, moment, || random.part());
+                let (mut agenda, random) = (s.daemon.agenda.take().expect("the process runs"), &mut s.random);
+                agenda.change_rhythm(s.daemon.rhythm(config.interval), moment, || random.part());
+                s.daemon.agenda = Some(agenda);
             }
             s.daemon.config = config;
             s.daemon.agenda().settings_changed();

@@ -86,7 +86,7 @@ impl Rules {
     }
 
     /// How a sync has ended.
-    pub(crate) fn ended(&mut self, result: &Result<SyncReport, SyncError>, now: Duration, interval: Duration) {
+    pub(crate) fn ended(&mut self, result: &Result<SyncReport, SyncError>, now: Duration, every: Duration) {
         // Until one goes well: what was written down later counts from what was written down before.
         self.unrecorded |= self.write_failed;
         match result {
@@ -94,7 +94,7 @@ impl Rules {
             Ok(_) => (self.failures, self.unrecorded) = (0, self.write_failed),
             Err(error) => {
                 self.failures += 1;
-                let at_least = backoff::wait_after_failures(self.failures).min(interval).mul_f64(0.9);
+                let at_least = backoff::wait_after_failures(self.failures).min(every).mul_f64(0.9);
                 self.clock = false;
                 if !error.is_absence() {
                     self.patience = now + at_least.saturating_sub(ROUNDING);

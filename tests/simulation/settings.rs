@@ -9,6 +9,7 @@ use docwharf::model::version::VersionLabel;
 use docwharf::store::space::SpaceLimits;
 use docwharf::sync::api_key::KeyPlace;
 use docwharf::sync::gate::GateRules;
+use docwharf::sync::schedule::Schedule;
 use docwharf::sync::{ActivationMode, ApiSource, BundleLocation, SyncIntent};
 
 use super::random::Random;
@@ -64,6 +65,12 @@ pub(crate) fn any(random: &mut Random) -> SyncIntent {
         activation: if random.happens(0.1) { ActivationMode::Manual } else { ActivationMode::Auto },
         ..SyncIntent::default()
     }
+}
+
+/// Returns a schedule, or none in most cases. It has the same minutes in every time zone, so that a run can be repeated
+/// on any machine.
+pub(crate) fn schedule(random: &mut Random) -> Option<Schedule> {
+    random.happens(0.3).then(|| Schedule::parse("*/15 * * * *").expect("a schedule"))
 }
 
 /// The same, but such that nothing stands in the way of what is newest.

@@ -1,6 +1,6 @@
 //! The length of a file that is read while it is still being written, such as a copy or a download.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::locks::{Condvar, Mutex, MutexGuard};
 
 /// The number of bytes of a growing file that can be read. The writer updates it; readers wait for it.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl WriteProgress {
     }
 
     fn state(&self) -> MutexGuard<'_, WriteState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn update(&self, now: impl FnOnce(WriteState) -> WriteState) {
@@ -65,7 +65,7 @@ impl WriteProgress {
     /// Returns `None` if the writer gave up.
     pub fn wait_for(&self, to: u64) -> Option<u64> {
         let is_early = |state: &mut WriteState| matches!(state, WriteState::Growing(there) if *there < to);
-        let state = self.news.wait_while(self.state(), is_early).unwrap_or_else(PoisonError::into_inner);
+        let state = self.news.wait_while(self.state(), is_early);
         match *state {
             WriteState::Growing(there) | WriteState::Complete(there) => Some(there),
             WriteState::GivenUp => None,

@@ -4,10 +4,10 @@
 //!   (replacement that survives a crash, and the lock of one writer), [`regular`] (bounded reads of files that a person
 //!   has named), [`growth`] (how many bytes of a file that is still being written are there), [`mapped`] (files that
 //!   this process has mapped into memory).
-//! - Data: [`model`] (paths, digests, version ids, limits, units) and [`codec`] (DEFLATE, gzip, Brotli, Zstandard).
-//!   Neither does I/O.
-//! - Network: [`net`] (HTTP client, errors of upstreams, retry rules) and [`defer`] (options of TCP sockets).
-//! - Process: [`runtime`], [`cores`], [`priority`], [`accounts`] (users and groups by name).
+//! - Data: [`model`] (paths, digests, version ids, limits, units), [`codec`] (DEFLATE, gzip, Brotli, Zstandard) and
+//!   [`little_endian`] (reads numbers). None of them does I/O.
+//! - Network: [`net`] (HTTP client, errors of upstreams, retry rules), [`encode_sets`] (percent-encoding) and [`defer`] (options of TCP sockets).
+//! - Process: [`runtime`], [`clock`], [`locks`], [`cores`], [`priority`], [`accounts`] (users and groups by name).
 //! - Output: [`chain`] (an error and its causes on one line), [`secret`] (values that no message shows), [`exposition`]
 //!   (formats of metrics), [`backoff`] (waits between retries).
 //!
@@ -27,13 +27,17 @@
 
 pub mod accounts;
 pub mod backoff;
+pub mod clock;
 pub mod codec;
 #[allow(unsafe_code)] // one block; its SAFETY comment gives the reason
 pub mod defer_accept;
 pub mod directory;
 pub mod durable;
+pub mod encode_sets;
 pub mod error_chain;
 pub mod growing_file;
+pub mod little_endian;
+pub mod locks;
 pub mod mapped_files;
 pub mod metrics_format;
 pub mod model;

@@ -3,7 +3,9 @@
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use crate::locks::Mutex;
 
 /// Device and inode number. An inode number is not reused as long as the file is mapped.
 type Inode = (u64, u64);
@@ -20,7 +22,7 @@ impl MappingGuard {
     /// Registers the file with this metadata as mapped.
     pub fn register(file: &Metadata) -> MappingGuard {
         let alive = Arc::new(());
-        let mut mapped = MAPPED_FILES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mapped = MAPPED_FILES.lock();
         mapped.retain(|(_, alive)| alive.strong_count() > 0);
         mapped.push((inode(file), Arc::downgrade(&alive)));
         MappingGuard { _alive: alive }
@@ -34,7 +36,7 @@ pub struct FileMappings(Vec<Weak<()>>);
 impl FileMappings {
     /// Finds the mappings of the file with this metadata.
     pub fn find(file: &Metadata) -> FileMappings {
-        let mapped = MAPPED_FILES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mapped = MAPPED_FILES.lock();
         FileMappings(
             mapped.iter().filter(|(mapped, _)| *mapped == inode(file)).map(|(_, alive)| alive.clone()).collect(),
         )

@@ -2,7 +2,7 @@
 //! `/livez` and `/readyz` are on the public listener as well.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use http::header::VARY;
@@ -15,6 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::locks::Mutex;
 use docwharf_base::metrics_format::MetricsFormat;
 use docwharf_serve::peer::Peer;
 use docwharf_serve::service::RequestService;
@@ -65,7 +66,7 @@ impl OriginMetrics {
         let what = "limits.total of a resource, in the same unit; times in milliseconds";
         registry.register("resource_limit", what, counted.limits.clone());
         registry.register("resource_refused", "Requests and jobs that a limit has refused", counted.refused.clone());
-        *counted.registry.lock().unwrap_or_else(PoisonError::into_inner) = registry;
+        *counted.registry.lock() = registry;
         counted
     }
 
@@ -127,7 +128,7 @@ impl OriginServer {
                 Ok(counts) => counts,
                 Err(why) => return internal_error("read the database", &ErrorChain(&why)),
             };
-        let registry = self.metrics.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = self.metrics.registry.lock();
         for state in ["queued", "running", "completed", "failed"] {
             let count = counts.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
             self.metrics.jobs.get_or_create(&[("state", state.to_owned())]).set(count.cast_signed());

@@ -4,16 +4,17 @@
 //! 256 random bits. Only the SHA-256 digest of the key is stored. A slow hash would protect a short secret against
 //! guessing, which is not necessary for 256 random bits.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rusqlite::{OptionalExtension, Row, params};
 use zeroize::Zeroizing;
 
+use docwharf_base::clock::now_unix_millis;
 use docwharf_base::model::digest::{Digest, hex};
 
 use super::database::{Database, DatabaseError};
+use super::random_bytes;
 use super::signed_links::LinkSigner;
-use super::{random_bytes, unix_millis};
 
 /// The beginning of every key.
 const KEY_PREFIX: &str = "dw_";
@@ -118,7 +119,7 @@ pub fn create(
     let prefix = format!("{KEY_PREFIX}{}", hex(prefix));
     let key = Zeroizing::new(format!("{prefix}_{}", hex(secret)));
     let hash = Digest::of(key.as_bytes()).0;
-    let now = unix_millis(SystemTime::now());
+    let now = now_unix_millis();
     let expires = life.map(|life| now.saturating_add(i64::try_from(life.as_millis()).unwrap_or(i64::MAX)));
     let row = (organization.to_owned(), name.to_owned(), prefix, scope.name());
     let is_new = db.run_writer(move |transaction| {
@@ -162,7 +163,7 @@ fn api_key_from_row(row: &Row<'_>) -> rusqlite::Result<ApiKey> {
 
 /// Revokes the key of this name or prefix, with immediate effect.
 pub fn revoke(db: &Database, organization: &str, name: &str) -> Result<(), ApiKeyError> {
-    let now = unix_millis(SystemTime::now());
+    let now = now_unix_millis();
     let row = (organization.to_owned(), name.to_owned());
     let revoked = db.run_writer(move |transaction| {
         transaction.execute(
@@ -214,7 +215,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let db = Database::open(&dir.path().join("origin.db")).unwrap();
         let signer = LinkSigner::new([7; 64]);
-        let now = unix_millis(SystemTime::now());
+        let now = now_unix_millis();
         let who = |key: &str, now| authenticate(&db, &signer, key.as_bytes(), now).unwrap();
         let life = Some(Duration::from_mins(1));
         let reads = create(&db, "acme", "ci", Scope::Read, life).unwrap();

@@ -7,11 +7,12 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OpenFlags, Transaction};
 use tokio::sync::oneshot;
+
+use docwharf_base::locks::{Mutex, MutexGuard};
 
 /// The number of changes that may wait in the queue. When it is full, callers block.
 const WRITE_QUEUE_CAPACITY: usize = 1024;
@@ -151,8 +152,8 @@ impl Database {
         result.map_err(self.failed())
     }
 
-    fn readers(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
-        self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn readers(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.readers.lock()
     }
 }
 

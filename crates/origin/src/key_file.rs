@@ -8,9 +8,9 @@ use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::locks::Mutex;
 
 /// The largest size of a key file, in bytes. A wrong file (an archive, a device without end) is not read to its end.
 const MAX_KEY_FILE_BYTES: u64 = 4096;
@@ -75,7 +75,7 @@ impl KeyFile {
     /// Returns the current key of the file; `None` while it cannot be read, which is logged once. One `stat` per
     /// request costs less than a thread that watches the file.
     pub(super) fn current(&self) -> Option<AdminKey> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         let now = stamp(&self.path);
         if last.0 != now {
             let read = read(&self.path);

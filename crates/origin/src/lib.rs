@@ -80,8 +80,8 @@ use std::future::Future;
 use std::io;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body_util::Either;
@@ -89,7 +89,9 @@ use hyper::body::Incoming;
 use tempfile::TempDir;
 use tokio::sync::{Semaphore, watch};
 
+use docwharf_base::clock::now_unix_millis;
 use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::locks::Mutex;
 use docwharf_serve::listener::{self, HttpListener};
 use docwharf_serve::peer::Peer;
 use docwharf_serve::service::RequestService;
@@ -352,7 +354,7 @@ impl OriginServer {
     /// Searches that may expire while the query is under way are older.
     fn oldest_searches(&self) -> i64 {
         let counted = self.search_retention.saturating_sub(PAGINATED_QUERY_LIFETIME.min(self.search_retention / 2));
-        unix_millis(SystemTime::now()).saturating_sub(i64::try_from(counted.as_millis()).unwrap_or(i64::MAX))
+        now_unix_millis().saturating_sub(i64::try_from(counted.as_millis()).unwrap_or(i64::MAX))
     }
 
     /// Stops the threads that make bundles and previews. Builds and crawls under way are cancelled and have a few
@@ -361,7 +363,7 @@ impl OriginServer {
         self.exports.close();
         self.previews.close();
         let _ = self.stop_cleanup.send(());
-        let (temporary, lock) = std::mem::take(&mut *self.held.lock().unwrap_or_else(PoisonError::into_inner));
+        let (temporary, lock) = std::mem::take(&mut *self.held.lock());
         if let Some(Err(error)) = temporary.map(TempDir::close) {
             tracing::warn!("cannot remove the temporary folder: {error}");
         }
@@ -474,7 +476,7 @@ fn open_previews(
 fn remove_expired(db: &Database, age: Duration, exports: &ExportJobs, over: &std::sync::mpsc::Receiver<()>) {
     loop {
         exports.forget();
-        let before = unix_millis(SystemTime::now()).saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+        let before = now_unix_millis().saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
         let pruned = analytics::projects_with_searches(db).and_then(|projects| {
             projects.iter().try_for_each(|project| analytics::delete_older_than(db, project, before).map(drop))
         });
@@ -508,12 +510,4 @@ fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
     // The system call returns up to 256 bytes completely (getrandom(2)). With fewer, a part of the secret would be
     // zeros.
     if n == N { Ok(bytes) } else { Err(io::Error::other("the system gave too few random bytes")) }
-}
-
-/// Converts a time to milliseconds since 1970.
-fn unix_millis(time: SystemTime) -> i64 {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |ms| -ms),
-    }
 }

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::locks::Mutex;
 use docwharf_site::index::ImageIndex;
 use docwharf_site::mapping;
 use docwharf_site::seal::{self, ImageSpace, SealError, SealOptions, SealProgress};
@@ -28,7 +29,7 @@ pub(super) fn production_finder(exports: Arc<ExportJobs>, space: PathBuf, effort
     let sealed: Mutex<HashMap<String, (PathBuf, Arc<SealedVersion>)>> = Mutex::default();
     Arc::new(move |project| {
         let bundle = exports.newest(project).ok().flatten()?;
-        let mut sealed = sealed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sealed = sealed.lock();
         if let Some((_, known)) = sealed.get(project).filter(|(path, _)| *path == bundle) {
             return Some(Arc::clone(known));
         }

@@ -5,8 +5,10 @@
 //! affect another one, unless there is a limit for all organizations together.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use docwharf_base::locks::Mutex;
 
 use super::shares::LimitReached;
 
@@ -85,7 +87,7 @@ impl RateLimiter {
     /// Threads may call this in another order than they read the clock. A `now` that is earlier than a previous one
     /// counts as the latest time so far.
     pub fn use_amount(&self, who: &str, amount: u64, now: Instant) -> Result<(), RateLimitExceeded> {
-        let taken = &mut *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = &mut *self.taken.lock();
         let now = taken.latest.map_or(now, |latest| now.max(latest));
         taken.latest = Some(now);
         taken.sweep(now, self.window);
@@ -120,7 +122,7 @@ impl RateLimiter {
 
     /// Returns the use of all organizations within the last window. It is recorded only if there is a total limit.
     pub fn in_use(&self, now: Instant) -> u64 {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         taken.all.forget(now, self.window);
         taken.all.sum
     }
@@ -246,10 +248,10 @@ mod tests {
         for n in 0..10_000 {
             budget.use_one("even", start + seconds(11) + Duration::from_millis(n * 300)).unwrap();
         }
-        let entries: usize = budget.taken.lock().unwrap().each.values().map(|own| own.entries.len()).sum();
+        let entries: usize = budget.taken.lock().each.values().map(|own| own.entries.len()).sum();
         assert!(entries <= 61 * (MAX_EXACT_ENTRIES + WINDOW_PARTS as usize + 1), "{entries}");
         assert_eq!(budget.use_one("0", start + HOUR + HOUR), Ok(()));
-        assert_eq!(budget.taken.lock().unwrap().each.len(), 1, "those who have taken nothing for an hour are gone");
+        assert_eq!(budget.taken.lock().each.len(), 1, "those who have taken nothing for an hour are gone");
     }
 
     #[test]

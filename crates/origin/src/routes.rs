@@ -1,7 +1,7 @@
 //! Routing and authentication: from a request to the response of an operation.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use http::header::{CONNECTION, HOST, WWW_AUTHENTICATE};
 use http::request::Parts;
@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Versio
 use http_body_util::Either;
 use hyper::body::Incoming;
 
+use docwharf_base::clock::{now_unix_millis, now_unix_seconds};
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::model::units::unix_seconds;
 use docwharf_serve::handler::is_host;
 use docwharf_serve::peer::Peer;
 
@@ -20,7 +20,7 @@ use super::limits::SharedResource;
 use super::operations::{Operation, RouteMatch, find_route};
 use super::previews::{self, Started};
 use super::responses::{error, internal_error, not_allowed, nothing_here, set_field, text, try_later, with_details};
-use super::{OriginBody, OriginServer, bundle_downloads, management, openapi, requests, sitemap, unix_millis};
+use super::{OriginBody, OriginServer, bundle_downloads, management, openapi, requests, sitemap};
 
 /// The largest request body, in bytes.
 const MAX_BODY_BYTES: u64 = 64 * 1024;
@@ -73,7 +73,7 @@ async fn route(origin: Arc<OriginServer>, request: Request<Incoming>) -> Respons
             let (head, _) = request.into_parts();
             run_blocking(origin, move |origin| {
                 let job = percent_encoding::percent_decode_str(&job).decode_utf8_lossy();
-                let now = unix_seconds(SystemTime::now());
+                let now = now_unix_seconds();
                 bundle_downloads::answer(origin, (&job, &name), head.uri.query(), &head.headers, now)
             })
             .await
@@ -238,7 +238,7 @@ impl OriginServer {
                 }
             }
         }
-        api_keys::authenticate(&self.database, &self.signer, token, unix_millis(SystemTime::now()))
+        api_keys::authenticate(&self.database, &self.signer, token, now_unix_millis())
             .map_err(|why| Box::new(internal_error("look up a key", &ErrorChain(&why))))
     }
 

@@ -3,8 +3,10 @@
 //! A [`Share`] is returned to its pool when it is dropped, so that no exit path of a request or a job leaks it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use docwharf_base::locks::{Condvar, Mutex, MutexGuard};
 
 use super::limits::{OriginLimits, SharedResource};
 
@@ -63,7 +65,7 @@ impl ResourcePool {
 
     fn held(&self) -> MutexGuard<'_, HeldAmounts> {
         // No code panics while it holds this lock, so a poisoned lock has consistent data.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// Takes `amount` for an organization, or counts a refusal.
@@ -98,7 +100,7 @@ impl ResourcePool {
                 held.refused += 1;
                 return Err(refused);
             }
-            held = self.given_back.wait_timeout(held, left).unwrap_or_else(PoisonError::into_inner).0;
+            held = self.given_back.wait_timeout(held, left);
         }
     }
 

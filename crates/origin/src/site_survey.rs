@@ -8,8 +8,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::percent_encode;
 
+use docwharf_base::encode_sets;
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::{is_hidden, is_page};
@@ -18,10 +19,6 @@ use docwharf_site::bundle::folder::FolderReader;
 use docwharf_site::bundle::site_layout::SiteLayout;
 
 use super::Domain;
-
-/// The characters that are percent-encoded in addresses of a sitemap: all those with a meaning in a URL, in XML or in
-/// an XML comment.
-const SITEMAP_ESCAPES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
 /// A page of a folder.
 #[derive(Debug)]
@@ -108,7 +105,7 @@ impl SiteSurvey {
             self.digest
         );
         for (address, modified) in pages {
-            let address = percent_encode(address, SITEMAP_ESCAPES);
+            let address = percent_encode(address, encode_sets::PLAIN_PATH);
             let modified = format_rfc3339(modified);
             let _ = writeln!(text, "<url><loc>https://{domain}/{address}</loc><lastmod>{modified}</lastmod></url>");
         }

@@ -3,12 +3,11 @@
 #![deny(clippy::disallowed_methods)]
 
 use std::io;
-use std::time::SystemTime;
 
+use docwharf_base::clock::now_unix_millis;
 use docwharf_base::directory::Directory;
 
 use super::source::git;
-use super::unix_millis;
 
 /// Renames the work folder `name` and removes it, together with those that could not be removed before. A build that
 /// outlives the previous process may still write into it. A failure is therefore only logged, does not prevent the
@@ -16,7 +15,7 @@ use super::unix_millis;
 pub(super) fn remove_work_folder(folder: &Directory, name: &str) {
     git::kill_leftover_builds(&folder.path().join(name));
     let aside = format!("{name}.of-");
-    match folder.rename(name, folder, format!("{aside}{}", unix_millis(SystemTime::now()))) {
+    match folder.rename(name, folder, format!("{aside}{}", now_unix_millis())) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             let path = folder.path().join(name);
             tracing::warn!("cannot rename {}: {error}; what is left there is not removed", path.display());

@@ -9,11 +9,13 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use docwharf_base::locks::Mutex;
 
 use super::access_log_line::{AccessLogFormat, LoggedAddress};
 
@@ -135,7 +137,7 @@ impl AccessLog {
     pub fn finish(&self) {
         self.shared.ended.store(true, Ordering::Release);
         let _ = self.queue.try_send(WriterMessage::Wake);
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let writer = self.writer.lock().take();
         let deadline = Instant::now() + FINISH_TIMEOUT;
         while !self.shared.done.load(Ordering::Acquire) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(2));
@@ -158,7 +160,7 @@ impl AccessLogState {
             return false;
         }
         let name = file.map_or_else(|| "the standard output".to_owned(), |path| path.display().to_string());
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let trouble = self.trouble.lock().clone();
         let why = trouble.unwrap_or_else(|| SLOW_READER_REASON.to_owned());
         let lines = docwharf_base::model::units::count_noun(new, "line");
         tracing::warn!(
@@ -291,7 +293,7 @@ impl AccessLogWriter {
                 Err(error) => failed = Some(error),
             }
         }
-        let mut trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut trouble = self.shared.trouble.lock();
         let Some(error) = failed else {
             *trouble = None;
             return;
@@ -413,7 +415,7 @@ mod tests {
             last_try: None,
             shared: Arc::clone(&shared),
         };
-        let trouble = || shared.trouble.lock().unwrap().is_some();
+        let trouble = || shared.trouble.lock().is_some();
         writer.write_batch(b"", 0);
         assert!(!trouble(), "nothing is written where there is nothing");
         writer.write_batch(b"one\ntwo\n", 2);

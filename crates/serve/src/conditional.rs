@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use http::header::{HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE};
 
-use docwharf_base::model::units::unix_seconds;
+use docwharf_base::clock::unix_seconds;
 
 /// The outcome of evaluating the preconditions of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

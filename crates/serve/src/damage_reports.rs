@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 use tokio::sync::Notify;
 
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::version::VersionId;
 
 /// The versions that are reported as damaged.
@@ -30,7 +30,7 @@ impl DamageReports {
     /// gets one line for the first of the versions, however many requests meet the damage.
     pub(crate) fn report(&self, versions: &[VersionId], what: &str) {
         let Some(first) = versions.first() else { return };
-        let mut all = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.versions.lock();
         all.raised.extend(versions);
         let is_new = all.logged.insert(*first);
         drop(all);
@@ -48,7 +48,7 @@ impl DamageReports {
     /// Waits for a report and returns the versions reported since the last call.
     pub(crate) async fn wait_for_report(&self) -> BTreeSet<VersionId> {
         self.is_raised.notified().await;
-        std::mem::take(&mut self.versions.lock().unwrap_or_else(PoisonError::into_inner).raised)
+        std::mem::take(&mut self.versions.lock().raised)
     }
 }
 

@@ -9,10 +9,11 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use docwharf_base::codec::inflate::{SMALL_INFLATE_BYTES, SmallInflate};
+use docwharf_base::locks::{Mutex, MutexGuard};
 
 use super::held_bytes::{HELD, HeldBytes, HeldBytesGuard};
 
@@ -83,7 +84,7 @@ impl DecoderPool {
     }
 
     fn lock_slots(&self) -> MutexGuard<'_, Vec<Arc<DecoderSlot>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 
     /// Returns a decoder at the start of a stream for `slot`; `None` if all are in use.
@@ -109,7 +110,7 @@ fn take_least_recently_used(all: &mut Vec<Arc<DecoderSlot>>) -> Option<LentDecod
     let idle = (0..all.len()).filter(|&at| all[at].can_be_taken(now));
     let at = idle.min_by_key(|&at| all[at].used.load(Ordering::Relaxed))?;
     // A body that is using its decoder holds the lock, and is not idle.
-    let mut lent = all[at].lent.try_lock().ok()?.take()?;
+    let mut lent = all[at].lent.try_lock()?.take()?;
     all.swap_remove(at);
     lent.decoder.reset();
     Some(lent)
@@ -126,7 +127,7 @@ impl DecoderClaim {
     /// meanwhile.
     pub(super) fn with_decoder<T>(&mut self, step: impl FnOnce(&mut SmallInflate, bool) -> T) -> Option<T> {
         let slot = self.slot.get_or_insert_with(Arc::default);
-        let mut guard = slot.lent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = slot.lent.lock();
         let is_new = guard.is_none();
         if is_new {
             slot.has_sent.store(false, Ordering::Relaxed);
@@ -152,7 +153,7 @@ impl DecoderClaim {
             all.swap_remove(at);
         }
         drop(all);
-        let lent = slot.lent.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let lent = slot.lent.lock().take();
         if let Some(LentDecoder { mut decoder, .. }) = lent {
             decoder.reset();
             SPARE.set(Some(decoder));

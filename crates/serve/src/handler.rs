@@ -14,11 +14,11 @@ use percent_encoding::{CONTROLS, percent_decode, percent_encode, utf8_percent_en
 
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::codec::gzip;
+use docwharf_base::encode_sets;
 use docwharf_base::model::site_path::is_page;
 use docwharf_site::index::{EntryCompression, IndexEntry};
 use docwharf_site::lookup::{BasePathMatch, SiteFiles, match_base_path};
 use docwharf_site::media_types::{CacheClass, media_type};
-use docwharf_site::rules::destination::PATH_ENCODE_SET;
 use docwharf_site::rules::route::{RouteResult, RouteSettings, append_query, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -574,7 +574,11 @@ impl<'a> FileResponse<'a> {
 
     /// Returns the URL path of a file of the site.
     fn address_of(&self, file: usize) -> String {
-        format!("{}{}", self.site.settings.base_path, percent_encode(self.version.index().path(file), PATH_ENCODE_SET))
+        format!(
+            "{}{}",
+            self.site.settings.base_path,
+            percent_encode(self.version.index().path(file), encode_sets::LOCATION_PATH)
+        )
     }
 }
 

@@ -83,15 +83,15 @@ mod workers;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 use tokio::sync::watch;
 
+use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::codec::content_coding::ContentCoding;
-use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::external::csp;
 use docwharf_site::lookup::{SiteFiles, Slashes};
@@ -262,13 +262,13 @@ impl Site {
     /// proves nothing about what the path leads to from now on. Must be called before the change, so that no response
     /// relies on such a date.
     pub fn note_content_change(&self) {
-        self.exchanged.fetch_max(unix_seconds(SystemTime::now()), Ordering::Relaxed);
+        self.exchanged.fetch_max(now_unix_seconds(), Ordering::Relaxed);
     }
 
     /// Records that until now rules may have led some path to another file with the same date. Must be called before
     /// the change.
     fn note_route_change(&self) {
-        self.rerouted.fetch_max(unix_seconds(SystemTime::now()), Ordering::Relaxed);
+        self.rerouted.fetch_max(now_unix_seconds(), Ordering::Relaxed);
     }
 
     /// Invalidates all cached responses. Must be called after the change: a thread that reads the new number also sees
@@ -521,10 +521,10 @@ mod tests {
         assert_eq!(site.content_dates(-5), ContentDates::never_replaced(-5));
         for change in [Site::note_content_change, Site::remove_version] {
             let site = Site::new(SiteSettings::default());
-            let before = unix_seconds(SystemTime::now());
+            let before = now_unix_seconds();
             change(&site);
             let replaced = site.content_dates(5).replaced.unwrap();
-            assert!((before..=unix_seconds(SystemTime::now())).contains(&replaced));
+            assert!((before..=now_unix_seconds()).contains(&replaced));
             site.exchanged.store(i64::MAX, Ordering::Relaxed);
             change(&site);
             assert_eq!(site.content_dates(5).replaced, Some(i64::MAX), "a clock that is set back takes nothing back");

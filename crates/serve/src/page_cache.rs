@@ -18,6 +18,7 @@ use quick_cache::OptionsBuilder;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use docwharf_base::codec::inflate;
+use docwharf_base::little_endian::read_u32_le;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::memfd_arena::{ArenaRange, MemfdArena};
@@ -225,7 +226,7 @@ impl PageCache {
     /// Returns whether the page was requested before, not long ago, and marks it as requested. A client that requests
     /// many large pages once each causes none of them to be cached.
     fn was_asked_for(&self, digest: &Digest) -> bool {
-        let [place, mark] = [0, 4].map(|at| u32::from_le_bytes([0, 1, 2, 3].map(|byte| digest.0[at + byte])));
+        let [place, mark] = [0, 4].map(|at| read_u32_le(&digest.0, at));
         self.asked[place as usize % REQUEST_MARKS].swap(mark, Ordering::Relaxed) == mark
     }
 

@@ -6,14 +6,15 @@
 //! the start may request an asset at once: until all versions are open, a request for what may be one of their assets
 //! waits, for a moment at most, before it gets a 404 response.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::lookup::find_exact;
 use docwharf_site::media_types::{CacheClass, cache_class};
@@ -145,7 +146,7 @@ impl RetainedVersions {
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<RetainedVersion>)) {
-        let _turn = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.change_lock.lock();
         let mut kept = Vec::clone(&self.kept.load());
         change(&mut kept);
         self.kept.store(Arc::new(kept));

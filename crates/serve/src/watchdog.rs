@@ -4,11 +4,13 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use docwharf_base::locks::Mutex;
 
 /// The interval of a loop's reports if no one needs a shorter one. A wake-up costs nothing compared with a request.
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
@@ -44,7 +46,7 @@ impl Watchdog {
     /// Registers another loop until the returned value is dropped. Must be called within a tokio runtime.
     pub fn register(self: &Arc<Watchdog>) -> Heartbeat {
         let last = Arc::new(AtomicU64::new(self.now()));
-        self.loops.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&last));
+        self.loops.lock().push(Arc::clone(&last));
         let mut tick = interval(self.every);
         // After a pause a single report is enough.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -58,7 +60,7 @@ impl Watchdog {
 
     fn is_healthy_at(&self, now: u64) -> bool {
         let late = u64::try_from((self.every * MAX_MISSED_HEARTBEATS).as_micros()).unwrap_or(u64::MAX);
-        let loops = self.loops.lock().unwrap_or_else(PoisonError::into_inner);
+        let loops = self.loops.lock();
         loops.iter().all(|last| now.saturating_sub(last.load(Ordering::Relaxed)) <= late)
     }
 
@@ -119,7 +121,7 @@ impl Heartbeat {
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        let mut loops = self.pulse.loops.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loops = self.pulse.loops.lock();
         loops.retain(|last| !Arc::ptr_eq(last, &self.last));
     }
 }

@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::little_endian::{read_u32_le, read_u64_le};
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 
@@ -143,18 +144,6 @@ fn coding_number(coding: ContentCoding) -> u32 {
         ContentCoding::Brotli => 1,
         ContentCoding::Zstd => 2,
     }
-}
-
-fn read_u32_le(bytes: &[u8], at: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(word)
-}
-
-fn read_u64_le(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(word)
 }
 
 #[cfg(test)]

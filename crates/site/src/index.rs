@@ -15,6 +15,7 @@
 
 use bytes::Bytes;
 
+use docwharf_base::little_endian::{read_u16_le, read_u32_le, read_u64_le};
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::{VersionId, VersionManifest};
 
@@ -141,24 +142,6 @@ fn encode_record(out: &mut Vec<u8>, path_at: u32, path_len: usize, entry: &Index
     }
     out.extend_from_slice(&entry.content.0);
     out.extend_from_slice(&entry.coded_crc.to_le_bytes());
-}
-
-fn read_u16_le(bytes: &[u8], at: usize) -> u16 {
-    let mut word = [0; 2];
-    word.copy_from_slice(&bytes[at..at + 2]);
-    u16::from_le_bytes(word)
-}
-
-fn read_u32_le(bytes: &[u8], at: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(word)
-}
-
-fn read_u64_le(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(word)
 }
 
 /// Returns the total length of `parts`, each a count and an element size; `None` on overflow.

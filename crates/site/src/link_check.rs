@@ -8,14 +8,14 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
+use percent_encoding::{percent_decode, percent_encode};
 use url::Url;
 
 use docwharf_base::codec::inflate::{Inflate, InflateStatus};
+use docwharf_base::encode_sets;
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::site_path::is_page;
 
@@ -39,19 +39,6 @@ const MAX_COMPARED_LINKS: usize = 1 << 18;
 const MAX_EXAMPLES: usize = 3;
 /// The origin against which links are resolved (RFC 2606 reserves `.invalid`, so that no link can name it).
 const PLACEHOLDER_ORIGIN: &str = "http://docwharf.invalid";
-/// The characters that are percent-encoded in the path of a URL.
-const URL_PATH_ENCODE_SET: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'%')
-    .add(b'<')
-    .add(b'>')
-    .add(b'?')
-    .add(b'\\')
-    .add(b'`')
-    .add(b'{')
-    .add(b'}');
 
 /// The broken links of a version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -120,7 +107,7 @@ fn check_pages(look: LinkChecker<'_>, threads: usize) -> Option<LinkCheckTotals>
             }
             reader.check_page(file);
         }
-        total.lock().unwrap_or_else(PoisonError::into_inner).add(reader.found);
+        total.lock().add(reader.found);
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.max(1) {
@@ -132,7 +119,7 @@ fn check_pages(look: LinkChecker<'_>, threads: usize) -> Option<LinkCheckTotals>
     if (look.stop)() {
         return None;
     }
-    let mut total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut total = total.into_inner();
     for broken in [&mut total.all, &mut total.new] {
         // Sorted, so that the same site always gives the same examples, however the pages were distributed.
         broken.examples.sort();
@@ -247,7 +234,7 @@ impl LinkCheckWorker<'_> {
         }
         // The base of relative links is the page's own path. Whatever `slashes` says, a page's links are written for an
         // address in this folder.
-        let Ok(home) = Url::parse(&format!("{PLACEHOLDER_ORIGIN}{}", percent_encode(&address, URL_PATH_ENCODE_SET)))
+        let Ok(home) = Url::parse(&format!("{PLACEHOLDER_ORIGIN}{}", percent_encode(&address, encode_sets::URL_PATH)))
         else {
             return;
         };

@@ -19,14 +19,15 @@ use std::io::{self, Read, Write};
 use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::path::Path;
+use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
 
 use bytes::Bytes;
 use memmap2::{Mmap, MmapOptions, MmapRaw};
 use rustix::fs::{FlockOperation, MemfdFlags, flock, fstatfs, memfd_create};
 use rustix::io::Errno;
 
+use docwharf_base::locks::Mutex;
 use docwharf_base::mapped_files::MappingGuard;
 use docwharf_base::model::version::VersionId;
 use docwharf_base::regular_file;
@@ -250,7 +251,7 @@ fn copy_to_memory_file(file: &File) -> io::Result<File> {
 
 fn register_mapping(range: Range<*const u8>, id: Option<VersionId>) -> Option<usize> {
     install_bus_error_handler();
-    let _guard = REGISTRATION_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+    let _guard = REGISTRATION_LOCK.lock();
     let free = REGISTERED_MAPPINGS.iter().position(|slot| slot.start.load(Ordering::Acquire) == 0)?;
     let slot = &REGISTERED_MAPPINGS[free];
     for (word, bytes) in slot.id.iter().zip(id.map_or(DERIVED_FILE_ID, |id| id.0.0).chunks_exact(8)) {

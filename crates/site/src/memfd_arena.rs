@@ -10,10 +10,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+
+use docwharf_base::locks::{Mutex, MutexGuard};
 
 use super::mapping::SharedMapping;
 
@@ -90,7 +92,7 @@ impl MemfdArena {
     }
 
     fn free(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock()
     }
 
     /// Allocates the first free range of at least `len` bytes.

@@ -14,13 +14,15 @@ pub mod responses;
 use std::fmt::Write;
 use std::time::Duration;
 
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, LOCATION};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::utf8_percent_encode;
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
+use docwharf_base::encode_sets;
 use docwharf_base::error_chain::OneLine;
+use docwharf_base::net::redirects::{FollowError, RedirectPolicy, RedirectRefusal, RedirectScope, follow_redirects};
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::secret::{SafeUrl, Scrubber, Secret};
 
@@ -211,11 +213,11 @@ impl ApiClient {
                 ));
             }
             url.push('/');
-            url.extend(utf8_percent_encode(segment, ESCAPED_CHARACTERS));
+            url.extend(utf8_percent_encode(segment, encode_sets::SEGMENT));
         }
         for (i, (name, value)) in query.iter().enumerate() {
             let between = if i == 0 { '?' } else { '&' };
-            let _ = write!(url, "{between}{name}={}", utf8_percent_encode(value, ESCAPED_CHARACTERS));
+            let _ = write!(url, "{between}{name}={}", utf8_percent_encode(value, encode_sets::SEGMENT));
         }
         let url = SafeUrl::parse(&url).map_err(|why| RequestError::new(RequestErrorCause::Unreadable, why))?;
         let shown = format!("{method} /{}", path.join("/"));
@@ -242,79 +244,39 @@ impl ApiClient {
     async fn send_following_redirects(
         &self,
         method: Method,
-        mut url: SafeUrl,
+        url: SafeUrl,
         body: Option<&Value>,
         largest: usize,
     ) -> Result<(u16, ApiResponse, Vec<u8>), RequestError> {
-        for _ in 0..=self.redirects {
-            let mut request = self
-                .http
-                .request(method.clone(), url.expose().clone())
-                .header(ACCEPT, "application/json")
-                .header(AUTHORIZATION, self.authorization_value()?);
+        let scope = RedirectScope::OwnOrigin(self.authorization_value()?);
+        let policy = RedirectPolicy { scope, max_redirects: self.redirects };
+        let followed = follow_redirects(&self.http, &method, &url, &policy, async |hop| {
+            let mut request = hop.request().header(ACCEPT, "application/json");
             if let Some(body) = body {
                 request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
             }
-            let mut response = request.send().await.map_err(|error| RequestError::from_client(error, &url))?;
-            let status = response.status().as_u16();
-            if matches!(status, 301 | 302 | 303 | 307 | 308) {
-                url = self.redirect_target(&method, status, &url, response.headers())?;
-                continue;
+            request.send().await.map_err(|error| RequestError::from_client(error, hop.url))
+        });
+        let (mut response, url) = followed.await.map_err(describe_follow_error)?;
+        let status = response.status().as_u16();
+        if !(200..300).contains(&status) {
+            return Err(read_error_response(response, &url, &self.scrubber).await);
+        }
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| RequestError::from_client(error, &url))? {
+            if bytes.len() + chunk.len() > largest {
+                let most = largest >> 20;
+                return Err(RequestError::new(
+                    RequestErrorCause::Unreadable,
+                    format!("{status}, but the answer is over {most} MiB"),
+                ));
             }
-            if !(200..300).contains(&status) {
-                return Err(read_error_response(response, &url, &self.scrubber).await);
-            }
-            let mut bytes = Vec::new();
-            while let Some(chunk) = response.chunk().await.map_err(|error| RequestError::from_client(error, &url))? {
-                if bytes.len() + chunk.len() > largest {
-                    let most = largest >> 20;
-                    return Err(RequestError::new(
-                        RequestErrorCause::Unreadable,
-                        format!("{status}, but the answer is over {most} MiB"),
-                    ));
-                }
-                bytes.extend_from_slice(&chunk);
-            }
-            return match ApiResponse::parse(&bytes) {
-                Some(answer) => Ok((status, answer, bytes)),
-                None => Err(RequestError::unreadable(status, "the answer is no JSON object", &bytes, &self.scrubber)),
-            };
+            bytes.extend_from_slice(&chunk);
         }
-        Err(RequestError::new(
-            RequestErrorCause::RefusedRedirect,
-            format!("the API redirects more than {} times", self.redirects),
-        ))
-    }
-
-    /// Returns the target of a redirect, if the key may be sent there: the API's own scheme, host and port.
-    fn redirect_target(
-        &self,
-        method: &Method,
-        status: u16,
-        from: &SafeUrl,
-        headers: &HeaderMap,
-    ) -> Result<SafeUrl, RequestError> {
-        let refused = |what: String| RequestError::new(RequestErrorCause::RefusedRedirect, format!("{status}: {what}"));
-        let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
-        let location = location.ok_or_else(|| refused("a redirect without a usable Location".to_owned()))?;
-        let to = from.join(location).map_err(|why| refused(format!("a redirect whose target is unusable: {why}")))?;
-        if !to.same_origin(&self.base) {
-            let to = to.without_secrets();
-            return Err(refused(format!(
-                "the API redirects to {to}, where the key must not go; if that is right, correct api.baseUrl"
-            )));
+        match ApiResponse::parse(&bytes) {
+            Some(answer) => Ok((status, answer, bytes)),
+            None => Err(RequestError::unreadable(status, "the answer is no JSON object", &bytes, &self.scrubber)),
         }
-        // They would be sent next to the key, in a second Authorization field (RFC 9110, 4.2.4 and 11.6.2).
-        if !to.expose().username().is_empty() || to.expose().password().is_some() {
-            let to = to.without_secrets();
-            return Err(refused(format!(
-                "the API redirects to {to} with a user name or a password; only the key may authenticate the request"
-            )));
-        }
-        if *method == Method::POST && matches!(status, 301..=303) {
-            return Err(refused(format!("the API redirects a POST to {}; correct api.baseUrl", to.without_secrets())));
-        }
-        Ok(to)
     }
 
     fn authorization_value(&self) -> Result<HeaderValue, RequestError> {
@@ -324,6 +286,31 @@ impl ApiClient {
         value.set_sensitive(true);
         Ok(value)
     }
+}
+
+/// Describes a redirect that the key must not follow, and what to do about it.
+fn describe_follow_error(error: FollowError) -> RequestError {
+    let (status, why) = match error {
+        FollowError::Request(error) => return error,
+        FollowError::Refused { status, why } => (status, why),
+    };
+    let what = match why {
+        RedirectRefusal::TooMany(most) => {
+            let what = format!("the API redirects more than {most} times");
+            return RequestError::new(RequestErrorCause::RefusedRedirect, what);
+        }
+        RedirectRefusal::OtherOrigin(to) => {
+            format!("the API redirects to {to}, where the key must not go; if that is right, correct api.baseUrl")
+        }
+        RedirectRefusal::Credentials(to) => format!(
+            "the API redirects to {to} with a user name or a password; only the key may authenticate the request"
+        ),
+        RedirectRefusal::ChangesMethod(to) => format!("the API redirects a POST to {to}; correct api.baseUrl"),
+        RedirectRefusal::NoLocation | RedirectRefusal::UnusableTarget(_) | RedirectRefusal::LeavesHttps(_) => {
+            why.to_string()
+        }
+    };
+    RequestError::new(RequestErrorCause::RefusedRedirect, format!("{status}: {what}"))
 }
 
 /// Converts an error response. The status decides; as much of the body is quoted as arrives within [`ERROR_BODY_TIMEOUT`].
@@ -349,10 +336,6 @@ async fn read_error_response(mut response: reqwest::Response, url: &SafeUrl, scr
     }
 }
 
-/// All characters but the unreserved ones of RFC 3986 section 2.3.
-const ESCAPED_CHARACTERS: &percent_encoding::AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-
 #[cfg(test)]
 mod tests {
     use docwharf_base::net::NetworkSettings;
@@ -367,45 +350,33 @@ mod tests {
     }
 
     #[test]
-    fn the_key_follows_a_redirect_within_its_own_origin_alone() {
-        let (api, get, post) = (api("dwk_0123456789"), Method::GET, Method::POST);
-        let from = SafeUrl::parse("https://api.example/v1/static-export/jobs").unwrap();
-        let leads = |method: &Method, status, location: Option<&str>| {
-            let headers: HeaderMap =
-                location.map(|location| (LOCATION, HeaderValue::from_str(location).unwrap())).into_iter().collect();
-            let to = api.redirect_target(method, status, &from, &headers);
-            to.map(|url| url.expose().to_string()).map_err(|trouble| trouble.cause)
-        };
-        let refused = Err(RequestErrorCause::RefusedRedirect);
-        for (location, to) in [
-            ("/v2/jobs?x=1", "https://api.example/v2/jobs?x=1"),
-            ("queue", "https://api.example/v1/static-export/queue"),
-            ("//api.example/x", "https://api.example/x"),
-            ("HTTPS://API.example:443/x", "https://api.example/x"),
+    fn a_refused_redirect_names_the_setting_to_correct() {
+        let to = || "https://other/x".to_owned();
+        for (why, message) in [
+            (RedirectRefusal::NoLocation, "302: a redirect without a usable Location"),
+            (RedirectRefusal::UnusableTarget("x".to_owned()), "302: a redirect whose target is unusable: x"),
+            (RedirectRefusal::LeavesHttps(to()), "302: a redirect from https to plain https://other/x"),
+            (
+                RedirectRefusal::OtherOrigin(to()),
+                "302: the API redirects to https://other/x, where the key must not go; \
+                 if that is right, correct api.baseUrl",
+            ),
+            (
+                RedirectRefusal::Credentials(to()),
+                "302: the API redirects to https://other/x with a user name or a password; \
+                 only the key may authenticate the request",
+            ),
+            (
+                RedirectRefusal::ChangesMethod(to()),
+                "302: the API redirects a POST to https://other/x; correct api.baseUrl",
+            ),
+            (RedirectRefusal::TooMany(10), "the API redirects more than 10 times"),
         ] {
-            for status in [301, 302, 303, 307, 308] {
-                assert_eq!(leads(&get, status, Some(location)), Ok(to.to_owned()), "{status} {location}");
-                let expected = if status < 307 { refused.clone() } else { Ok(to.to_owned()) };
-                assert_eq!(leads(&post, status, Some(location)), expected, "POST {status} {location}");
-            }
+            let error = describe_follow_error(FollowError::Refused { status: 302, why });
+            assert_eq!((error.cause, error.to_string().as_str()), (RequestErrorCause::RefusedRedirect, message));
         }
-        for location in [
-            "http://api.example/x",
-            "https://api.example:444/x",
-            "https://example/x",
-            "https://api.example.com/x",
-            "https://api.example@other/x",
-            "https://someone@api.example/x",
-            "https://:word@api.example/x",
-            "https://someone:word@api.example/x",
-            "ftp://api.example/x",
-            "https://[",
-        ] {
-            for method in [&get, &post] {
-                assert_eq!(leads(method, 307, Some(location)), refused, "{method} {location}");
-            }
-        }
-        assert_eq!(leads(&get, 302, None), refused);
+        let lost = RequestError::new(RequestErrorCause::NoResponse, "x");
+        assert_eq!(describe_follow_error(FollowError::Request(lost)).cause, RequestErrorCause::NoResponse);
     }
 
     #[test]

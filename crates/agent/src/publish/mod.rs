@@ -29,10 +29,10 @@ mod tree_builder;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
+use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::directory::Directory;
-use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::extract::FileModes;
 use docwharf_site::sealed_version::SealedVersion;
@@ -118,7 +118,7 @@ pub fn publish_version(
 ) -> Result<PublishOutcome, PublishError> {
     let id = version.id;
     let place = PublishDirectory::open(settings)?;
-    let now = unix_seconds(SystemTime::now());
+    let now = now_unix_seconds();
     let current = place.current_version()?;
     let mut record = place.record()?;
     record.correct_by_state(current, now, |id| place.has_version(id));

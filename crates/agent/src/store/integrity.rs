@@ -10,12 +10,13 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use docwharf_base::clock::now_rfc3339;
 use docwharf_base::directory::{FileAccess, FileId, FileRequirements};
-use docwharf_base::model::units::{now_rfc3339, parse_time};
+use docwharf_base::locks::{Mutex, MutexGuard};
+use docwharf_base::model::units::parse_time;
 use docwharf_base::model::version::VersionId;
 
 use super::writer::{StoreWriter, json};
@@ -48,7 +49,7 @@ pub(super) struct DamageMarks(Mutex<BTreeMap<VersionId, Option<ImageFileId>>>);
 
 impl DamageMarks {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<VersionId, Option<ImageFileId>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,11 +2,10 @@
 //! (leased). A response that waits for its client has the file mapped without a lease: its version is removed, and the
 //! bytes count as used until the response has been sent.
 
-use std::sync::{Mutex, PoisonError};
-
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use docwharf_base::locks::Mutex;
 use docwharf_base::mapped_files::FileMappings;
 use docwharf_base::model::version::VersionId;
 
@@ -21,13 +20,13 @@ pub(super) struct Removed(Mutex<Vec<(FileMappings, u64)>>);
 impl Removed {
     fn note(&self, mappings: FileMappings, bytes: u64) {
         if mappings.is_any_alive() {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((mappings, bytes));
+            self.0.lock().push((mappings, bytes));
         }
     }
 
     /// Bytes of the removed images that are still mapped.
     pub(super) fn bytes(&self) -> u64 {
-        let mut removed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut removed = self.0.lock();
         removed.retain(|(mappings, _)| mappings.is_any_alive());
         removed.iter().map(|(_, bytes)| bytes).sum()
     }

@@ -6,13 +6,14 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
+use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::directory::{Directory, EntryKind, FileId, is_unsupported};
 use docwharf_base::durable::FileLock;
 use docwharf_base::error_chain::{ErrorChain, error_message};
-use docwharf_base::model::units::unix_seconds;
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::version::VersionId;
 
 use super::derived::DERIVED;
@@ -325,7 +326,7 @@ fn replace_files(stage: &VersionStage, versions: &Directory, name: &str) -> io::
 
 impl StoreOperations for StoreWriter {
     fn now(&self) -> i64 {
-        unix_seconds(SystemTime::now())
+        now_unix_seconds()
     }
 
     fn root(&self) -> &Path {
@@ -373,7 +374,7 @@ impl StoreOperations for StoreWriter {
     }
 
     fn with_record_lock<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.lock();
         work()
     }
 

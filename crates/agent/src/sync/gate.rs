@@ -8,9 +8,10 @@
 use std::collections::BTreeMap;
 
 use crate::store::record::GateVerdict;
+use docwharf_base::clock::now_rfc3339;
 use docwharf_base::error_chain::QuotedName;
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::units::{count_noun, now_rfc3339};
+use docwharf_base::model::units::count_noun;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::diff::count_pages;
 use docwharf_site::link_check::{BrokenLinks, find_broken_links};

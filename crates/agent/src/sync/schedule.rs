@@ -1,6 +1,6 @@
 //! `sync.schedule`: the five fields of cron, in the machine's local time.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds};
@@ -32,10 +32,11 @@ impl Schedule {
         Duration::try_from(next.duration_since(now)).ok()
     }
 
-    /// The time from now to the next occurrence. It is at least a second, so that a clock that is set back cannot cause
-    /// a busy loop.
-    pub fn wait(&self) -> Duration {
-        self.after(&Zoned::now()).unwrap_or(Duration::from_hours(24)).max(Duration::from_secs(1))
+    /// The time from `now` to the next occurrence, in the machine's time zone. It is at least a second, so that a clock
+    /// that is set back cannot cause a busy loop.
+    pub fn wait(&self, now: SystemTime) -> Duration {
+        let wait = Zoned::try_from(now).ok().and_then(|now| self.after(&now));
+        wait.unwrap_or(Duration::from_hours(24)).max(Duration::from_secs(1))
     }
 }
 
@@ -53,5 +54,17 @@ mod tests {
         for wrong in ["", "* * * *", "* * * * * *", "61 * * * *", "every day at 4 o'clock", "0 0 30 2 *"] {
             assert!(Schedule::parse(wrong).is_err(), "{wrong:?}");
         }
+    }
+    #[test]
+    fn a_schedule_counts_from_the_time_that_it_is_given() {
+        // Time zones differ by quarters of an hour.
+        let schedule = Schedule::parse("*/15 * * * *").unwrap();
+        // 2026-11-20T12:00:00Z
+        let noon = SystemTime::UNIX_EPOCH + Duration::from_hours(498_660);
+        for (past, wait) in [(0, 900), (1, 899), (899, 1), (900, 900), (86_400 + 60, 840)] {
+            assert_eq!(schedule.wait(noon + Duration::from_secs(past)), Duration::from_secs(wait), "{past}");
+        }
+        assert_eq!(schedule.wait(noon + Duration::from_millis(899_500)), Duration::from_secs(1));
+        assert_eq!(schedule.wait(noon + Duration::from_hours(24 * 365 * 20_000)), Duration::from_hours(24));
     }
 }

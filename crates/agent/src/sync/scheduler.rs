@@ -1,6 +1,5 @@
-//! The scheduler: when the source is checked next, and by which trigger. The current time is an argument, except for
-//! cron schedules, which read the clock ([`Schedule::wait`]). A trigger that arrives during a sync is remembered; a
-//! stronger one is not replaced by a weaker one.
+//! The scheduler: when the source is checked next, and by which trigger. It reads no clock: the current time is an
+//! argument. A trigger that arrives during a sync is remembered; a stronger one is not replaced by a weaker one.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +7,8 @@ use tokio::time::Instant;
 
 use crate::store::record::StoreRecord;
 use docwharf_base::backoff;
-use docwharf_base::model::units::{parse_time, unix_seconds};
+use docwharf_base::clock::unix_seconds;
+use docwharf_base::model::units::parse_time;
 use docwharf_base::net::request_error::MAX_RETRY_AFTER;
 
 use super::SyncError;
@@ -107,7 +107,7 @@ impl SyncScheduler {
         let wait = match (wait, rhythm.schedule) {
             (Some(wait), _) => wait,
             (None, Some(schedule)) => {
-                let wait = schedule.wait();
+                let wait = schedule.wait(now.wall);
                 self.scheduled = now.wall.checked_add(wait);
                 wait.min(Duration::from_mins(1))
             }
@@ -286,13 +286,14 @@ mod tests {
     #[test]
     fn the_next_look_is_when_a_wait_ends_else_by_the_schedule_else_after_the_interval() {
         let now = moment();
-        let schedules = ["* * * * *", "0 0 1 1 *"].map(|text| Schedule::parse(text).unwrap());
+        let schedules = [("* * * * *", 60), ("*/15 * * * *", 900)];
+        let schedules = schedules.map(|(text, wait)| (Schedule::parse(text).unwrap(), seconds(wait)));
         let mut agenda = SyncScheduler::new(now.at);
-        for schedule in &schedules {
+        for (schedule, wait) in &schedules {
             let rhythm = Rhythm { schedule: Some(schedule), ..every(7) };
             agenda.look_after(None, rhythm, now, || 0.5);
-            let wait = agenda.scheduled.unwrap().duration_since(now.wall).unwrap();
-            assert_eq!(agenda.next, (now.at + wait.min(seconds(60)), SyncTrigger::Interval));
+            assert_eq!(agenda.scheduled, Some(now.wall + *wait));
+            assert_eq!(agenda.next, (now.at + (*wait).min(seconds(60)), SyncTrigger::Interval));
             agenda.look_after(Some(seconds(9)), rhythm, now, || 0.5);
             assert_eq!((agenda.next, agenda.scheduled), ((now.at + seconds(9), SyncTrigger::Interval), None));
         }

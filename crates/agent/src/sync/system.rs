@@ -6,10 +6,11 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::ArcSwap;
+use http::Method;
 use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -23,11 +24,13 @@ use crate::store::record::{ProbeResult, StoreRecord};
 use crate::store::space::SpaceRequest;
 use crate::store::writer::StoreWriter;
 use docwharf_base::backoff;
+use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
-use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_base::net::client::build_client;
+use docwharf_base::net::redirects::{RedirectPolicy, RedirectScope, follow_redirects};
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::regular_file;
 use docwharf_base::secret::{SafeUrl, Scrubber};
@@ -60,7 +63,7 @@ pub struct SyncProgress {
 impl SyncProgress {
     /// Sets the current step. It is logged once, however often it is set.
     pub fn tell(&self, what: &str) {
-        let mut said = self.what.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.what.lock();
         if *said != what {
             tracing::info!("{}", OneLine(what));
             what.clone_into(&mut said);
@@ -70,32 +73,32 @@ impl SyncProgress {
 
     /// Shows the step of another process, without logging it.
     pub fn show(&self, what: &str) {
-        what.clone_into(&mut self.what.lock().unwrap_or_else(PoisonError::into_inner));
+        what.clone_into(&mut self.what.lock());
     }
 
     /// Sets the error of the current step while it is retried; none when it goes on.
     pub fn set_error(&self, error: Option<String>) {
-        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;
+        *self.error.lock() = error;
     }
 
     /// The error of the current step, on one line.
     pub fn error(&self) -> Option<String> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.error.lock().clone()
     }
 
     /// Sets the progress of an export job in percent.
     pub fn set_percent(&self, percent: Option<f64>) {
-        *self.percent.lock().unwrap_or_else(PoisonError::into_inner) = percent;
+        *self.percent.lock() = percent;
     }
 
     /// The progress of an export job in percent, if one is running and reports it.
     pub fn percent(&self) -> Option<f64> {
-        *self.percent.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.percent.lock()
     }
 
     /// The current step, in a few words.
     pub fn what(&self) -> String {
-        self.what.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.what.lock().clone()
     }
 }
 
@@ -193,7 +196,7 @@ impl SystemEnvironment<'_> {
 
 impl SyncEnvironment for SystemEnvironment<'_> {
     fn now(&mut self) -> i64 {
-        unix_seconds(SystemTime::now())
+        now_unix_seconds()
     }
 
     fn elapsed(&mut self) -> Duration {
@@ -404,49 +407,44 @@ async fn probe(
     http: &reqwest::Client,
     url: &SafeUrl,
     before: Option<&ProbeResult>,
-    redirects: usize,
+    max_redirects: usize,
 ) -> Result<Option<ProbeResult>, RequestError> {
-    let mut to = url.clone();
-    for _ in 0..=redirects {
-        let mut request = http.get(to.expose().clone());
+    let policy = RedirectPolicy { scope: RedirectScope::AnyOrigin, max_redirects };
+    let followed = follow_redirects(http, &Method::GET, url, &policy, async |hop| {
+        let mut request = hop.request();
         if let Some(etag) = before.and_then(|before| before.etag.as_deref()) {
             request = request.header(IF_NONE_MATCH, etag);
         } else if let Some(date) = before.and_then(|before| before.last_modified.as_deref()) {
             request = request.header(IF_MODIFIED_SINCE, date);
         }
-        let mut response = request.send().await.map_err(|error| RequestError::from_client(error, &to))?;
-        let status = response.status().as_u16();
-        if matches!(status, 301 | 302 | 303 | 307 | 308) {
-            to = fetch::redirect_target(&to, response.headers())?;
-            continue;
-        }
-        if status == 304 && before.is_some() {
-            return Ok(None);
-        }
-        let text = |name| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
-        let (etag, last_modified) = (text(ETAG), text(LAST_MODIFIED));
-        let headers = response.headers().clone();
-        let mut hasher = Sha256Hasher::new();
-        let mut size = 0;
-        let mut start = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| RequestError::from_client(error, &to))? {
-            size += chunk.len();
-            if size > MAX_PROBE_BYTES {
-                return Err(RequestError::new(RequestErrorCause::TooLarge, "it is over 8 MiB"));
-            }
-            if start.len() < 1024 {
-                start.extend_from_slice(&chunk[..chunk.len().min(1024)]);
-            }
-            hasher.update(&chunk);
-        }
-        if status != 200 {
-            let mut scrubber = Scrubber::default();
-            scrubber.hide_url(url);
-            scrubber.hide_url(&to);
-            return Err(RequestError::from_answer(status, &headers, &start, &scrubber));
-        }
-        let probe = ProbeResult { sha256: hasher.take().hex(), etag, last_modified };
-        return Ok(Some(probe));
+        request.send().await.map_err(|error| RequestError::from_client(error, hop.url))
+    });
+    let (mut response, from) = followed.await?;
+    let status = response.status().as_u16();
+    if status == 304 && before.is_some() {
+        return Ok(None);
     }
-    Err(RequestError::new(RequestErrorCause::RefusedRedirect, format!("more than {redirects} redirects")))
+    let text = |name| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
+    let (etag, last_modified) = (text(ETAG), text(LAST_MODIFIED));
+    let headers = response.headers().clone();
+    let mut hasher = Sha256Hasher::new();
+    let mut size = 0;
+    let mut start = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| RequestError::from_client(error, &from))? {
+        size += chunk.len();
+        if size > MAX_PROBE_BYTES {
+            return Err(RequestError::new(RequestErrorCause::TooLarge, "it is over 8 MiB"));
+        }
+        if start.len() < 1024 {
+            start.extend_from_slice(&chunk[..chunk.len().min(1024)]);
+        }
+        hasher.update(&chunk);
+    }
+    if status != 200 {
+        let mut scrubber = Scrubber::default();
+        scrubber.hide_url(url);
+        scrubber.hide_url(&from);
+        return Err(RequestError::from_answer(status, &headers, &start, &scrubber));
+    }
+    Ok(Some(ProbeResult { sha256: hasher.take().hex(), etag, last_modified }))
 }

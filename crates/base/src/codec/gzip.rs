@@ -1,5 +1,7 @@
 //! The gzip frame (RFC 1952): parses the header of a member, and makes the header and trailer for DEFLATE bytes.
 
+use crate::little_endian::read_u16_le;
+
 /// The reason why bytes are not the header of a gzip member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GzipHeaderFault {
@@ -47,7 +49,7 @@ pub fn header_len(bytes: &[u8]) -> Result<usize, GzipHeaderFault> {
     let mut at = 10;
     if flags & FEXTRA != 0 {
         let len = bytes.get(at..at + 2).ok_or(GzipHeaderFault::Short)?;
-        at += 2 + usize::from(u16::from_le_bytes([len[0], len[1]]));
+        at += 2 + usize::from(read_u16_le(len, 0));
     }
     for flag in [FNAME, FCOMMENT] {
         if flags & flag != 0 {
@@ -57,7 +59,7 @@ pub fn header_len(bytes: &[u8]) -> Result<usize, GzipHeaderFault> {
     }
     if flags & FHCRC != 0 {
         let crc = bytes.get(at..at + 2).ok_or(GzipHeaderFault::Short)?;
-        if u16::from_le_bytes([crc[0], crc[1]]) != crc32fast::hash(&bytes[..at]) as u16 {
+        if read_u16_le(crc, 0) != crc32fast::hash(&bytes[..at]) as u16 {
             return Err(GzipHeaderFault::Damaged);
         }
         at += 2;

@@ -39,8 +39,8 @@ pub enum ClientError {
     Build(String),
 }
 
-/// Builds a client. It follows no redirects: the callers do, because only they know whether a key may be sent to the
-/// target.
+/// Builds a client. It follows no redirects: [`super::redirects`] does, with a policy that says whether a key may be
+/// sent to the target.
 pub fn build_client(network: &NetworkSettings) -> Result<reqwest::Client, ClientError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = ClientConfig::builder_with_provider(provider)

@@ -1,10 +1,12 @@
 //! Basics of every request to an upstream: the client and its settings, errors, and retry rules.
 //!
-//! [`client`] builds the HTTP client. [`certificate`] reads dates and names of a certificate. [`trouble`] describes a
-//! failed request in one line. [`retry`] decides, without clock or socket, whether and when to retry.
+//! [`client`] builds the HTTP client. [`redirects`] follows redirects as far as a policy allows. [`certificate`] reads
+//! dates and names of a certificate. [`request_error`] describes a failed request in one line. [`retry`] decides,
+//! without clock or socket, whether and when to retry.
 
 pub mod certificate;
 pub mod client;
+pub mod redirects;
 pub mod request_error;
 pub mod retry;
 

@@ -7,6 +7,8 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use docwharf_base::little_endian::{read_u32_le, read_u64_le};
+
 /// The largest and the smallest number of bytes of a run that are read at a time.
 const MAX_READ_BYTES: usize = 64 << 10;
 const MIN_READ_BYTES: usize = 4 << 10;
@@ -110,14 +112,13 @@ impl RunReader<'_> {
         if self.read == self.buffer.len() && self.at == self.end {
             return Ok(None);
         }
-        let numbers: [u8; ENTRY_HEADER_BYTES] = self.bytes(ENTRY_HEADER_BYTES)?.try_into().map_err(io::Error::other)?;
-        let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|n| numbers[at + n]));
-        let length = u32::from_le_bytes(std::array::from_fn(|n| numbers[n])) as usize;
+        let header = self.bytes(ENTRY_HEADER_BYTES)?;
+        let length = read_u32_le(header, 0) as usize;
         let counts = TermCounts {
-            hits: number(4),
-            clicks: number(12),
-            last_searched: number(20).cast_signed(),
-            has_page: numbers[ENTRY_HEADER_BYTES - 1] != 0,
+            hits: read_u64_le(header, 4),
+            clicks: read_u64_le(header, 12),
+            last_searched: read_u64_le(header, 20).cast_signed(),
+            has_page: header[ENTRY_HEADER_BYTES - 1] != 0,
         };
         Ok(Some((self.bytes(length)?.to_vec(), counts)))
     }

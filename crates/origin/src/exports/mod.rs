@@ -15,12 +15,14 @@ use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use docwharf_base::clock::{now_unix_millis, unix_millis};
 use docwharf_base::directory::{Directory, DirectoryEntry, EntryKind};
 use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::locks::{Condvar, Mutex, MutexGuard};
 use docwharf_base::model::digest::{Digest, hex};
 use docwharf_base::model::units::{count_noun, show_unix};
 use docwharf_base::{durable, regular_file};
@@ -33,7 +35,7 @@ use super::settings::OriginProject;
 use super::shares::{LimitReached, ResourcePools, ResourceShare};
 use super::source::JobContext;
 use super::stale_work::remove_work_folder;
-use super::{OriginError, random_bytes, unix_millis};
+use super::{OriginError, random_bytes};
 
 use progress::JobProgress;
 pub(super) use retention::BundleRetention;
@@ -141,7 +143,7 @@ impl ExportJobs {
             let made = DirBuilder::new().recursive(true).mode(mode).create(folder);
             made.map_err(system("make a folder for bundles"))?;
         }
-        let now = unix_millis(SystemTime::now());
+        let now = now_unix_millis();
         let abandoned = db.run_writer(move |transaction| rows::abandon(transaction, ABANDONED, now))?;
         if abandoned > 0 {
             let jobs = count_noun(abandoned as u64, "job");
@@ -172,11 +174,11 @@ impl ExportJobs {
 
     fn queue(&self) -> MutexGuard<'_, JobQueueState> {
         // No code panics in the middle of a change, so the state is consistent.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     fn live(&self) -> MutexGuard<'_, HashMap<String, RunningJob>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock()
     }
 
     /// Queues a job.
@@ -195,7 +197,7 @@ impl ExportJobs {
             version,
             paths,
         };
-        let now = unix_millis(SystemTime::now());
+        let now = now_unix_millis();
         let pool = Arc::clone(self.shares.pool(SharedResource::WaitingJobs));
         let job = self.db.run_writer(move |transaction| {
             let (own, all) = rows::waiting(transaction, &asked.organization)?;
@@ -225,7 +227,7 @@ impl ExportJobs {
             let now = (running.live.progress(), running.live.pages());
             let now = (now.0.max(running.told.0), now.1.max(running.told.1));
             if now != running.told {
-                (running.told, running.since) = (now, unix_millis(SystemTime::now()));
+                (running.told, running.since) = (now, now_unix_millis());
             }
             ((job.progress, job.pages), job.updated) = (running.told, running.since.max(job.updated));
         }
@@ -294,14 +296,14 @@ impl ExportJobs {
         loop {
             let mut queue = self.queue();
             while !queue.is_fresh && !queue.is_closed {
-                queue = self.wake.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.wake.wait(queue);
             }
             if queue.is_closed {
                 return None;
             }
             queue.is_fresh = false;
             drop(queue);
-            let now = unix_millis(SystemTime::now());
+            let now = now_unix_millis();
             if self.is_stopping.load(Ordering::Relaxed) {
                 return None;
             }
@@ -335,7 +337,7 @@ impl ExportJobs {
     fn running(&self, id: &str, live: Arc<JobProgress>, watch: &Arc<JobContext>) {
         let mut all = self.live();
         let told = all.get(id).map_or((0, 0), |running| running.told);
-        let since = unix_millis(SystemTime::now());
+        let since = now_unix_millis();
         all.insert(id.to_owned(), RunningJob { live, told, since, watch: Arc::clone(watch) });
     }
 
@@ -353,8 +355,7 @@ impl ExportJobs {
             }
             let queue = self.queue();
             let wait = |queue: &mut JobQueueState| !queue.is_closed;
-            let waited = self.wake.wait_timeout_while(queue, AGAIN, wait).unwrap_or_else(PoisonError::into_inner);
-            if waited.0.is_closed {
+            if self.wake.wait_timeout_while(queue, AGAIN, wait).is_closed {
                 break Vec::new();
             }
         };
@@ -371,8 +372,7 @@ impl ExportJobs {
         made: Result<(rows::CompletedBundle, u64), String>,
         reached: (u64, u64),
     ) -> Result<Vec<String>, DatabaseError> {
-        let (keep, now, job, organization) =
-            (self.keep, unix_millis(SystemTime::now()), id.to_owned(), organization.to_owned());
+        let (keep, now, job, organization) = (self.keep, now_unix_millis(), id.to_owned(), organization.to_owned());
         let pool = Arc::clone(self.shares.pool(SharedResource::BundleBytes));
         let (mut gone, full) = self.db.run_writer(move |transaction| {
             let why = match made {
@@ -408,7 +408,7 @@ impl ExportJobs {
 
     /// Deletes jobs and bundles beyond the limits of what is kept.
     pub(super) fn forget(&self) {
-        let (keep, now) = (self.keep, unix_millis(SystemTime::now()));
+        let (keep, now) = (self.keep, now_unix_millis());
         match self.db.run_writer(move |transaction| keep.forget(transaction, now)) {
             Ok(gone) => self.remove(gone),
             Err(error) => tracing::error!("cannot forget old jobs: {}", ErrorChain(&error)),

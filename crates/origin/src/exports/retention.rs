@@ -1,6 +1,6 @@
 //! Limits for stored bundles: how many are kept, and whether there is space for another.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rusqlite::Transaction;
 
@@ -8,7 +8,7 @@ use crate::database::DatabaseError;
 use crate::free_space::FreeSpace;
 use crate::limits::SharedResource;
 use crate::shares::{LimitReached, ResourcePools};
-use crate::unix_millis;
+use docwharf_base::clock::now_unix_millis;
 use docwharf_base::model::units::{show_duration, show_size};
 
 use super::{ExportJobs, rows};
@@ -58,7 +58,7 @@ impl ExportJobs {
     /// Returns the bytes of the bundles of an organization, and of all. With `may_stay`, only those count that may not
     /// be removed now: young ones, and those with a valid link.
     fn bundle_bytes(&self, organization: &str, may_stay: bool) -> Result<(u64, u64), DatabaseError> {
-        let now = unix_millis(SystemTime::now());
+        let now = now_unix_millis();
         let times = may_stay.then(|| (self.keep.young_at(now), now));
         self.db.read(|connection| rows::bundle_bytes(connection, organization, times))
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use docwharf_base::clock::now_unix_millis;
 use docwharf_base::directory::Directory;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::count_noun;
@@ -20,7 +21,7 @@ use super::super::source::git::{self, GitError};
 use super::deployment::{Author, Commit, told};
 use super::rows::{self, DeploymentEnd, DeploymentOutcome, PreviewChange, QueuedDeployment, STOPPED};
 use super::store::PreviewStoreError;
-use super::{PreviewProject, PreviewState, links, milliseconds};
+use super::{PreviewProject, PreviewState, links};
 
 /// Pause before the end of a deployment that could not be written is written again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -125,7 +126,7 @@ impl PreviewState {
     fn write_end(&self, job: &QueuedDeployment, end: &DeploymentEnd) -> Option<PreviewChange> {
         loop {
             let (of, what) = (job.clone(), end.clone());
-            match self.db.run_writer(move |transaction| rows::end(transaction, &of, &what, milliseconds())) {
+            match self.db.run_writer(move |transaction| rows::end(transaction, &of, &what, now_unix_millis())) {
                 Ok(ended) => return Some(ended),
                 Err(error) => tracing::error!("{}; it is tried again", ErrorChain(&error)),
             }

@@ -37,9 +37,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 
+use docwharf_base::clock::now_unix_millis;
+use docwharf_base::locks::RwLock;
 use docwharf_base::model::digest::hex;
 use docwharf_serve::Site;
 use docwharf_site::seal::SealOptions;
@@ -215,7 +217,7 @@ impl PreviewService {
             sites: shown,
             asking: JobContext::default(),
         });
-        let waiting = inner.db.run_writer(|transaction| rows::resume(transaction, milliseconds()))?;
+        let waiting = inner.db.run_writer(|transaction| rows::resume(transaction, now_unix_millis()))?;
         inner.show_all()?;
         for job in &waiting {
             inner.place_for(&job.project, &job.slug);
@@ -264,7 +266,7 @@ impl PreviewService {
         };
         let admitted = inner.queue.admit(wanted, |wanted| {
             let job = wanted.clone();
-            let slug = inner.db.run_writer(move |transaction| rows::queue(transaction, &job, milliseconds()))?;
+            let slug = inner.db.run_writer(move |transaction| rows::queue(transaction, &job, now_unix_millis()))?;
             inner.place_for(&wanted.project, &slug);
             Ok(QueuedDeployment { slug, ..wanted })
         });
@@ -297,7 +299,7 @@ impl PreviewService {
     /// deployed again. `None` if there is no such preview, or none of its deployments succeeded; a preview that is
     /// being built for the first time answers 503.
     pub fn site(&self, project: &str, slug: &str) -> Option<Arc<Site>> {
-        let shown = self.inner.sites.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.inner.sites.read();
         let site = shown.get(slug).filter(|shown| shown.project == project).map(|shown| Arc::clone(&shown.site))?;
         drop(shown);
         (site.current().is_some() || self.inner.queue.is_busy(slug)).then_some(site)
@@ -306,14 +308,14 @@ impl PreviewService {
     /// Returns the project and slug of the preview whose host begins with this label.
     pub fn by_host_label(&self, label: &str) -> Option<(String, String)> {
         let slug = label.to_ascii_lowercase();
-        let shown = self.inner.sites.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.inner.sites.read();
         let project = shown.get(&slug)?.project.clone();
         Some((project, slug))
     }
 
     /// Returns the number of previews that serve a version.
     pub fn count(&self) -> usize {
-        let shown = self.inner.sites.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.inner.sites.read();
         shown.values().filter(|shown| shown.site.current().is_some()).count()
     }
 
@@ -334,10 +336,4 @@ impl Drop for PreviewService {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// Returns the current time in milliseconds since 1970.
-fn milliseconds() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

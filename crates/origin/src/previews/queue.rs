@@ -4,8 +4,10 @@
 //! gets the waiting deployment, because that builds the branch as it is when its turn comes.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use docwharf_base::locks::{Condvar, Mutex, MutexGuard};
 
 use super::super::limits::SharedResource;
 use super::super::shares::{ResourcePools, ResourceShare};
@@ -82,7 +84,7 @@ impl DeploymentQueue {
 
     fn table(&self) -> MutexGuard<'_, DeploymentQueueState> {
         // No code panics in the middle of a change, so the table is consistent.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Queues a deployment, after `write` has made it durable and completed it.
@@ -146,7 +148,7 @@ impl DeploymentQueue {
                 table.building.push(RunningBuild { job: job.clone(), watch: Arc::clone(&watch), _place: place });
                 return Some((job, watch));
             }
-            table = self.changed.wait(table).unwrap_or_else(PoisonError::into_inner);
+            table = self.changed.wait(table);
         }
     }
 
@@ -167,11 +169,7 @@ impl DeploymentQueue {
     /// Serving threads call this and must not wait for a thread that writes to the disk. So it returns true while the
     /// table is locked; the client tries again.
     pub(super) fn is_busy(&self, slug: &str) -> bool {
-        let table = match self.table.try_lock() {
-            Ok(table) => table,
-            Err(TryLockError::Poisoned(table)) => table.into_inner(),
-            Err(TryLockError::WouldBlock) => return true,
-        };
+        let Some(table) = self.table.try_lock() else { return true };
         table.waiting.iter().chain(table.building.iter().map(|building| &building.job)).any(|job| job.slug == slug)
     }
 
@@ -183,8 +181,7 @@ impl DeploymentQueue {
     /// Waits for `time` or until the queue is closed; returns whether it is closed.
     pub(super) fn sleep(&self, time: Duration) -> bool {
         let table = self.table();
-        let waited = self.changed.wait_timeout_while(table, time, |table| !table.is_closed);
-        waited.unwrap_or_else(PoisonError::into_inner).0.is_closed
+        self.changed.wait_timeout_while(table, time, |table| !table.is_closed).is_closed
     }
 
     /// Registers a thread until the returned value is dropped.
@@ -208,7 +205,7 @@ impl DeploymentQueue {
                 tracing::warn!("a preview is still being built; the next start marks its deployment as failed");
                 return;
             }
-            table = self.changed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
+            table = self.changed.wait_timeout(table, left);
         }
     }
 }

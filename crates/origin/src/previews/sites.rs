@@ -1,15 +1,16 @@
 //! Sites of previews: which address serves which version, and which previews are removed.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use docwharf_base::clock::now_unix_millis;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_serve::{Site, SiteSettings as Serving};
 
 use super::super::database::DatabaseError;
 use super::super::source::git::{self, Git};
-use super::{PreviewError, PreviewProject, PreviewSite, PreviewState, milliseconds, rows};
+use super::{PreviewError, PreviewProject, PreviewSite, PreviewState, rows};
 
 /// Size of the cache of inflated pages of each preview, in bytes.
 const CACHE: u64 = 4 << 20;
@@ -39,7 +40,7 @@ impl PreviewState {
     /// Returns the site at this address; creates it if there is none. It belongs to one branch as long as that has a
     /// preview.
     pub(super) fn place_for(&self, project: &str, slug: &str) -> Arc<Site> {
-        let mut shown = self.sites.write().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = self.sites.write();
         let entry = shown.entry(slug.to_owned()).or_insert_with(|| {
             let base_path = self.place.base_path(project, slug);
             let serving = Serving { base_path, identity_cache: CACHE, asset_grace: ASSET_GRACE, ..Serving::default() };
@@ -50,7 +51,7 @@ impl PreviewState {
 
     /// Removes the site at this address. Responses in progress are sent to the end.
     pub(super) fn take_away(&self, slug: &str) {
-        self.sites.write().unwrap_or_else(PoisonError::into_inner).remove(slug);
+        self.sites.write().remove(slug);
     }
 
     pub(super) fn sweep(&self) {
@@ -60,7 +61,7 @@ impl PreviewState {
             }
             self.sweep_project(project);
         }
-        for shown in self.sites.read().unwrap_or_else(PoisonError::into_inner).values() {
+        for shown in self.sites.read().values() {
             shown.site.release_expired_versions();
         }
     }
@@ -76,7 +77,7 @@ impl PreviewState {
         if !self.db.read(|connection| rows::has_previews(connection, project))? {
             return Ok(());
         }
-        let seen = milliseconds();
+        let seen = now_unix_millis();
         let branches: BTreeSet<String> = match git::branches(git, &self.asking) {
             Ok(branches) => branches.into_keys().collect(),
             Err(error) => {

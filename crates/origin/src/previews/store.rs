@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use docwharf_agent::store::{IMAGE, INDEX};
+use docwharf_base::clock::unix_seconds;
 use docwharf_base::directory::{Directory, DirectoryEntry, EntryKind};
 use docwharf_base::durable::{self, FileLock};
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::model::units::unix_seconds;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::index::ImageIndex;
 use docwharf_site::mapping;

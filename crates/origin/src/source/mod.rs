@@ -6,8 +6,10 @@ pub mod git;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+
+use docwharf_base::locks::Mutex;
 
 use super::limits::SharedResource;
 use super::shares::{LimitReached, ResourcePools, ResourceShare};
@@ -61,7 +63,7 @@ impl JobContext {
     /// would exceed their limit; the job must then end.
     pub fn hold_share(&self, resource: SharedResource, amount: u64) -> Result<(), LimitReached> {
         let Some(held) = &self.held else { return Ok(()) };
-        let mut each = held.each.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut each = held.each.lock();
         if let Some(share) = each.get_mut(&resource) {
             return share.resize(amount);
         }
@@ -72,7 +74,7 @@ impl JobContext {
     /// Returns all shares when the job has ended, even if other threads still hold this object.
     pub fn release_shares(&self) {
         if let Some(held) = &self.held {
-            held.each.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            held.each.lock().clear();
         }
     }
 
@@ -103,7 +105,7 @@ impl JobContext {
 
     /// Appends a line to the log of the job.
     pub fn log_line(&self, line: impl Into<String>) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log.lock();
         if log.len() >= LINES {
             log.remove(LINES / 2);
         }
@@ -112,7 +114,7 @@ impl JobContext {
 
     /// Returns the lines of the log.
     pub fn log(&self) -> Vec<String> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.log.lock().clone()
     }
 }
 

@@ -18,10 +18,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use docwharf_base::clock::unix_seconds;
 use docwharf_base::directory::{Directory, EntryKind as Kind, FileId, LinkError};
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::SitePath;
-use docwharf_base::model::units::unix_seconds;
 
 use super::refusal::{BundleFault, LimitCounter};
 use super::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader, ContentSink};

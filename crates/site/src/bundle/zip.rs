@@ -8,6 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use docwharf_base::little_endian::{read_u16_le, read_u32_le, read_u64_le};
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::{NameFault, SitePath};
 
@@ -72,18 +73,6 @@ pub struct ZipArchive {
     pub(super) directory_offset: u64,
 }
 
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
-}
-
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
-}
-
 fn damaged_archive(what: &'static str) -> BundleRefusal {
     BundleFault::Damaged(what).in_archive()
 }
@@ -143,8 +132,8 @@ impl ZipArchive {
         self.read_at(&mut tail, length - tail_len)?;
         let ends: Vec<usize> = (0..=tail.len() - FIXED as usize)
             .filter(|&at| {
-                u32_at(&tail, at) == END_RECORD_SIGNATURE
-                    && at + FIXED as usize + usize::from(u16_at(&tail, at + 20)) == tail.len()
+                read_u32_le(&tail, at) == END_RECORD_SIGNATURE
+                    && at + FIXED as usize + usize::from(read_u16_le(&tail, at + 20)) == tail.len()
             })
             .collect();
         let at = match ends[..] {
@@ -159,9 +148,9 @@ impl ZipArchive {
         }
         let end = &tail[at..];
         let end_at = length - tail_len + at as u64;
-        let (disk, start_disk) = (u16_at(end, 4), u16_at(end, 6));
-        let (here, total) = (u16_at(end, 8), u16_at(end, 10));
-        let (size, start) = (u32_at(end, 12), u32_at(end, 16));
+        let (disk, start_disk) = (read_u16_le(end, 4), read_u16_le(end, 6));
+        let (here, total) = (read_u16_le(end, 8), read_u16_le(end, 10));
+        let (size, start) = (read_u32_le(end, 12), read_u32_le(end, 16));
         let Some((record_at, wide)) = self.find_zip64_end_record(end_at)? else {
             if disk != 0 || start_disk != 0 || here != total {
                 return Err(damaged_archive("it is one part of several").into());
@@ -198,28 +187,31 @@ impl ZipArchive {
         };
         let mut locator = [0; LOCATOR as usize];
         self.read_at(&mut locator, locator_at)?;
-        if u32_at(&locator, 0) != ZIP64_LOCATOR_SIGNATURE {
+        if read_u32_le(&locator, 0) != ZIP64_LOCATOR_SIGNATURE {
             return Ok(None);
         }
-        let record_at = u64_at(&locator, 8);
+        let record_at = read_u64_le(&locator, 8);
         let mut record = [0; 56];
-        if u32_at(&locator, 4) != 0
-            || u32_at(&locator, 16) > 1
+        if read_u32_le(&locator, 4) != 0
+            || read_u32_le(&locator, 16) > 1
             || record_at.checked_add(56).is_none_or(|e| e > locator_at)
         {
             return Err(damaged_archive("its zip64 locator").into());
         }
         self.read_at(&mut record, record_at)?;
-        let (here, count) = (u64_at(&record, 24), u64_at(&record, 32));
-        if u32_at(&record, 0) != ZIP64_END_RECORD_SIGNATURE
-            || u64_at(&record, 4).checked_add(12 + record_at) != Some(locator_at)
-            || u32_at(&record, 16) != 0
-            || u32_at(&record, 20) != 0
+        let (here, count) = (read_u64_le(&record, 24), read_u64_le(&record, 32));
+        if read_u32_le(&record, 0) != ZIP64_END_RECORD_SIGNATURE
+            || read_u64_le(&record, 4).checked_add(12 + record_at) != Some(locator_at)
+            || read_u32_le(&record, 16) != 0
+            || read_u32_le(&record, 20) != 0
             || here != count
         {
             return Err(damaged_archive("its zip64 end record").into());
         }
-        Ok(Some((record_at, CentralDirectory { start: u64_at(&record, 48), size: u64_at(&record, 40), count })))
+        Ok(Some((
+            record_at,
+            CentralDirectory { start: read_u64_le(&record, 48), size: read_u64_le(&record, 40), count },
+        )))
     }
 
     fn read_directory(
@@ -233,11 +225,14 @@ impl ZipArchive {
         let mut window = DirectoryReader::new(directory.start, directory.start + directory.size);
         for _ in 0..directory.count {
             let fixed = window.peek(self, FIXED)?;
-            if u32_at(fixed, 0) != CENTRAL_HEADER_SIGNATURE {
+            if read_u32_le(fixed, 0) != CENTRAL_HEADER_SIGNATURE {
                 return Err(damaged_archive("its directory").into());
             }
-            let (name_len, extra_len, comment_len) =
-                (usize::from(u16_at(fixed, 28)), usize::from(u16_at(fixed, 30)), usize::from(u16_at(fixed, 32)));
+            let (name_len, extra_len, comment_len) = (
+                usize::from(read_u16_le(fixed, 28)),
+                usize::from(read_u16_le(fixed, 30)),
+                usize::from(read_u16_le(fixed, 32)),
+            );
             let record = window.peek(self, FIXED + name_len + extra_len + comment_len)?;
             let member = parse_central_header(record, name_len, extra_len, ours)?;
             tally.count_entry(&member.name, member.size)?;
@@ -310,7 +305,7 @@ impl ZipArchive {
             if next - end >= 30 {
                 let mut magic = [0; 4];
                 self.read_at(&mut magic, end)?;
-                if u32_at(&magic, 0) == LOCAL_HEADER_SIGNATURE {
+                if read_u32_le(&magic, 0) == LOCAL_HEADER_SIGNATURE {
                     return Err(damaged_archive("a member that its directory does not list").into());
                 }
             }
@@ -369,10 +364,10 @@ fn parse_central_header(
     extra_len: usize,
     ours: bool,
 ) -> Result<ZipEntry, BundleRefusal> {
-    let (flags, method) = (u16_at(record, 8), u16_at(record, 10));
+    let (flags, method) = (read_u16_le(record, 8), read_u16_le(record, 10));
     let name = &record[46..46 + name_len];
     let extra = &record[46 + name_len..46 + name_len + extra_len];
-    let attributes = u32_at(record, 38);
+    let attributes = read_u32_le(record, 38);
     let fault = |fault: BundleFault| fault.in_entry(name);
 
     let extras = ExtraFields::parse(extra).ok_or_else(|| fault(BundleFault::Damaged("its extra fields")))?;
@@ -384,11 +379,11 @@ fn parse_central_header(
         let (value, rest) =
             wide.split_at_checked(8).ok_or_else(|| BundleFault::Damaged("its zip64 field").in_entry(name))?;
         wide = rest;
-        Ok(u64_at(value, 0))
+        Ok(read_u64_le(value, 0))
     };
-    let size = widen(u32_at(record, 24))?;
-    let coded = widen(u32_at(record, 20))?;
-    let header = widen(u32_at(record, 42))?;
+    let size = widen(read_u32_le(record, 24))?;
+    let coded = widen(read_u32_le(record, 20))?;
+    let header = widen(read_u32_le(record, 42))?;
     if flags & ENCRYPTED_FLAGS != 0 || method == 99 {
         return Err(fault(BundleFault::Encrypted));
     }
@@ -400,7 +395,7 @@ fn parse_central_header(
         8 => CompressionMethod::Deflate,
         other => return Err(fault(BundleFault::UnsupportedMethod(other))),
     };
-    if u16_at(record, 34) != 0 {
+    if read_u16_le(record, 34) != 0 {
         return Err(fault(BundleFault::Damaged("it lies on another disk")));
     }
     let path = parse_name(name, flags, ours && extras.raw_name)?;
@@ -415,7 +410,7 @@ fn parse_central_header(
     if method == CompressionMethod::Stored && size != coded {
         return Err(fault(BundleFault::WrongSize));
     }
-    let (crc, is_marked) = (u32_at(record, 16), extras.raw_name);
+    let (crc, is_marked) = (read_u32_le(record, 16), extras.raw_name);
     Ok(ZipEntry {
         name: name.into(),
         path,
@@ -476,7 +471,7 @@ impl<'a> ExtraFields<'a> {
         let mut found = ExtraFields::default();
         // Fewer than four bytes at the end are padding, which zipalign writes.
         while extra.len() >= 4 {
-            let (id, len) = (u16_at(extra, 0), usize::from(u16_at(extra, 2)));
+            let (id, len) = (read_u16_le(extra, 0), usize::from(read_u16_le(extra, 2)));
             let data = extra.get(4..4 + len)?;
             match id {
                 1 if found.zip64.is_some() => return None,

@@ -4,12 +4,11 @@
 //! CRC-32, and a data descriptor must repeat those numbers (docs/design/archives.md, rule 7).
 
 use docwharf_base::codec::inflate::{Inflate, InflateFault, InflateStatus};
+use docwharf_base::little_endian::{read_u16_le, read_u32_le, read_u64_le};
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 
 use super::refusal::{BundleFault, check_bomb};
-use super::zip::{
-    CompressionMethod, ExtraFields, LOCAL_HEADER_SIGNATURE, ZipArchive, ZipEntry, u16_at, u32_at, u64_at,
-};
+use super::zip::{CompressionMethod, ExtraFields, LOCAL_HEADER_SIGNATURE, ZipArchive, ZipEntry};
 use super::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader, ContentSink};
 
 const DATA_DESCRIPTOR_SIGNATURE: u32 = 0x0807_4b50;
@@ -232,35 +231,35 @@ impl LocalHeader {
         if bytes.len() < 30 {
             return 0;
         }
-        30 + u64::from(u16_at(bytes, 26)) + u64::from(u16_at(bytes, 28))
+        30 + u64::from(read_u16_le(bytes, 26)) + u64::from(read_u16_le(bytes, 28))
     }
 
     fn check(bytes: &[u8], member: &ZipEntry) -> Result<LocalHeader, BundleFault> {
         let cut = BundleFault::Truncated("its local header");
-        if bytes.len() < 30 || u32_at(bytes, 0) != LOCAL_HEADER_SIGNATURE {
+        if bytes.len() < 30 || read_u32_le(bytes, 0) != LOCAL_HEADER_SIGNATURE {
             return Err(BundleFault::Damaged("it has no local header where the directory says"));
         }
-        let (name_len, extra_len) = (usize::from(u16_at(bytes, 26)), usize::from(u16_at(bytes, 28)));
+        let (name_len, extra_len) = (usize::from(read_u16_le(bytes, 26)), usize::from(read_u16_le(bytes, 28)));
         let name = bytes.get(30..30 + name_len);
         if name_len != member.name.len() || name != Some(&member.name) {
             return Err(BundleFault::HeaderMismatch("name"));
         }
-        if u16_at(bytes, 6) != member.flags {
+        if read_u16_le(bytes, 6) != member.flags {
             return Err(BundleFault::HeaderMismatch("flags"));
         }
         let method = match member.method {
             CompressionMethod::Stored => 0,
             CompressionMethod::Deflate => 8,
         };
-        if u16_at(bytes, 8) != method {
+        if read_u16_le(bytes, 8) != method {
             return Err(BundleFault::HeaderMismatch("method"));
         }
-        let (crc, coded, size) = (u32_at(bytes, 14), u32_at(bytes, 18), u32_at(bytes, 22));
+        let (crc, coded, size) = (read_u32_le(bytes, 14), read_u32_le(bytes, 18), read_u32_le(bytes, 22));
         let (coded, size) = if coded == u32::MAX || size == u32::MAX {
             let extra = bytes.get(30 + name_len..30 + name_len + extra_len).ok_or(cut)?;
             let extras = ExtraFields::parse(extra).ok_or(BundleFault::Damaged("its extra fields"))?;
             match extras.zip64 {
-                Some(wide) if wide.len() >= 16 => (u64_at(wide, 8), u64_at(wide, 0)),
+                Some(wide) if wide.len() >= 16 => (read_u64_le(wide, 8), read_u64_le(wide, 0)),
                 Some(_) => return Err(BundleFault::Damaged("its zip64 field")),
                 None => (u64::from(coded), u64::from(size)),
             }
@@ -289,7 +288,7 @@ fn check_data_descriptor(zip: &ZipArchive, member: &ZipEntry, at: u64) -> Result
     zip.read_at(&mut bytes[..have], at)?;
     for signed in [true, false] {
         let skip = if signed { 4 } else { 0 };
-        if signed && u32_at(&bytes, 0) != DATA_DESCRIPTOR_SIGNATURE {
+        if signed && read_u32_le(&bytes, 0) != DATA_DESCRIPTOR_SIGNATURE {
             continue;
         }
         for width in [4, 8] {
@@ -299,11 +298,11 @@ fn check_data_descriptor(zip: &ZipArchive, member: &ZipEntry, at: u64) -> Result
             }
             let body = &bytes[skip..];
             let (coded, size) = if width == 4 {
-                (u64::from(u32_at(body, 4)), u64::from(u32_at(body, 8)))
+                (u64::from(read_u32_le(body, 4)), u64::from(read_u32_le(body, 8)))
             } else {
-                (u64_at(body, 4), u64_at(body, 12))
+                (read_u64_le(body, 4), read_u64_le(body, 12))
             };
-            if u32_at(body, 0) == member.crc && coded == member.compressed_len && size == member.size {
+            if read_u32_le(body, 0) == member.crc && coded == member.compressed_len && size == member.size {
                 return Ok(at + len as u64);
             }
         }

@@ -2,7 +2,8 @@
 //! be reached.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+
+use docwharf_base::locks::Mutex;
 
 use crate::sealed_version::SealedVersion;
 
@@ -101,7 +102,7 @@ pub fn audit(site: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sy
         found: Vec::new(),
         said: FileMentions::default(),
     })?;
-    let mut audit = all.into_inner().unwrap_or_else(PoisonError::into_inner).audit;
+    let mut audit = all.into_inner().audit;
     audit.files.sort_unstable_by_key(|(file, _)| *file);
     audit.service_workers.sort_unstable();
     audit.pages = (0..site.index().len())
@@ -233,7 +234,7 @@ impl FactSink for AuditSink<'_> {
     fn end_file(&mut self, file: usize, _sort: SourceFormat) {
         self.base = BaseAddress::default();
         let (found, said) = (std::mem::take(&mut self.found), std::mem::take(&mut self.said));
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).put(file, found, said);
+        self.all.lock().put(file, found, said);
     }
 }
 

@@ -10,9 +10,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::sync::{Mutex, PoisonError};
 
 use crate::sealed_version::SealedVersion;
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::Digest;
 
 use super::ResourceKind;
@@ -144,7 +144,7 @@ pub fn compute_policies(
     let builder = Mutex::new(PolicyBuilder::new(site.index().len()));
     let collectors = read_all(site, threads, stop, || PolicySink::new(&builder))?;
     collectors.into_iter().for_each(PolicySink::finish);
-    Some(builder.into_inner().unwrap_or_else(PoisonError::into_inner).policies())
+    Some(builder.into_inner().policies())
 }
 
 /// Returns the policy that is sent before the site has been read. Only [`CspPreset::Airgap`], which does not depend on the

@@ -1,8 +1,8 @@
 //! Collects the facts about all files of a site from which the policies are computed, in bounded memory.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::Digest;
 
 use super::address::{AddressTarget, ExternalOrigin, classify_address};
@@ -188,7 +188,7 @@ impl<'a> PolicySink<'a> {
 
     /// Merges the facts that this thread has collected about the site into the shared ones.
     pub(super) fn finish(self) {
-        let mut all = self.builder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.builder.lock();
         let SiteFacts { origins, too_many: many, evaluates, wasm, data_scripts, data_styles } = self.site;
         let site = &mut all.site;
         site.evaluates |= evaluates;
@@ -262,7 +262,7 @@ impl FactSink for PolicySink<'_> {
         let page = std::mem::take(&mut self.page);
         self.base = BaseAddress::default();
         if sort == SourceFormat::Html {
-            self.builder.lock().unwrap_or_else(PoisonError::into_inner).put(file, &page);
+            self.builder.lock().put(file, &page);
         }
     }
 }
@@ -307,7 +307,7 @@ mod tests {
                 collectors.reverse();
             }
             collectors.into_iter().for_each(PolicySink::finish);
-            builder.into_inner().unwrap().policies()
+            builder.into_inner().policies()
         };
         let one = collected(1, false);
         assert_eq!(one.site.too_many, [ResourceKind::Image].into());
@@ -327,7 +327,7 @@ mod tests {
         }
         collector.end_file(0, SourceFormat::Html);
         collector.finish();
-        let policies = builder.into_inner().unwrap().policies();
+        let policies = builder.into_inner().policies();
         (policies.sets[0].clone(), policies.site)
     }
 
@@ -460,7 +460,7 @@ mod tests {
         collector.record(image("x"));
         collector.end_file(0, SourceFormat::Html);
         collector.finish();
-        let policies = builder.into_inner().unwrap().policies();
+        let policies = builder.into_inner().policies();
         assert_eq!((policies.files, policies.sets), (vec![0, NO_SET], vec![InlineCodeSet::default()]));
         assert_eq!(policies.site.origins.len(), 1);
     }

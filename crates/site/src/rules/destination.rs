@@ -5,54 +5,12 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode, percent_encode, utf8_percent_encode};
+use percent_encoding::{AsciiSet, percent_decode, percent_encode, utf8_percent_encode};
 use url::Url;
 
+use docwharf_base::encode_sets;
+
 use super::pattern::{Captures, MAX_SOURCE_BYTES, name_len};
-
-/// The characters that are percent-encoded in the path of a redirect.
-pub const PATH_ENCODE_SET: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~')
-    .remove(b'/')
-    .remove(b'!')
-    .remove(b'(')
-    .remove(b')')
-    .remove(b',')
-    .remove(b'@')
-    .remove(b'+')
-    .remove(b'=')
-    .remove(b'$')
-    .remove(b'&')
-    .remove(b'\'')
-    .remove(b'*')
-    .remove(b':')
-    .remove(b';');
-/// The characters that are percent-encoded in a value in a query or a fragment.
-const QUERY_VALUE_ENCODE_SET: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-/// The characters that are percent-encoded in a rule's own text; a `%` in it begins an encoding already.
-const WRITTEN_ENCODE_SET: &AsciiSet =
-    &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
-
-/// The characters that are percent-encoded in the query of a request before it goes into a `Location`: all but `pchar`,
-/// `/` and `?` (RFC 3986, 3.4). A `%` is kept where it begins an encoding; see [`encoded`].
-const REQUEST_QUERY_ENCODE_SET: &AsciiSet = &CONTROLS
-    .add(b' ')
-    .add(b'"')
-    .add(b'#')
-    .add(b'<')
-    .add(b'>')
-    .add(b'[')
-    .add(b'\\')
-    .add(b']')
-    .add(b'^')
-    .add(b'`')
-    .add(b'{')
-    .add(b'|')
-    .add(b'}');
 
 /// The maximum length of a `Location` in bytes. A longer one is not sent.
 const MAX_LOCATION_BYTES: usize = 16 << 10;
@@ -132,7 +90,7 @@ impl RuleDestination {
     /// Returns the encoded path. Within the site it begins with exactly one slash.
     fn path(&self, captures: &Captures<'_>) -> String {
         let mut path = String::new();
-        append_parts(&mut path, &self.path, captures, PATH_ENCODE_SET);
+        append_parts(&mut path, &self.path, captures, encode_sets::LOCATION_PATH);
         if self.origin.is_none() && path.starts_with("//") {
             path = format!("/{}", path.trim_start_matches('/'));
         }
@@ -149,14 +107,14 @@ impl RuleDestination {
         location.push_str(&self.path(captures));
         if let Some(own) = &self.query {
             location.push('?');
-            append_parts(&mut location, own, captures, QUERY_VALUE_ENCODE_SET);
+            append_parts(&mut location, own, captures, encode_sets::PLAIN_PATH);
         }
         if let Some(query) = query {
             self.append_query(&mut location, query);
         }
         if let Some(fragment) = &self.fragment {
             location.push('#');
-            append_parts(&mut location, fragment, captures, QUERY_VALUE_ENCODE_SET);
+            append_parts(&mut location, fragment, captures, encode_sets::PLAIN_PATH);
         }
         (location.len() <= MAX_LOCATION_BYTES).then_some(location)
     }
@@ -202,16 +160,16 @@ pub fn encode_query(query: &str) -> Cow<'_, str> {
         !(hex(at + 1) && hex(at + 2))
     };
     if !query.bytes().enumerate().any(|(at, byte)| byte == b'%' && is_wrong(at)) {
-        return utf8_percent_encode(query, REQUEST_QUERY_ENCODE_SET).into();
+        return utf8_percent_encode(query, encode_sets::LOCATION_QUERY).into();
     }
     let mut out = String::with_capacity(query.len() + 16);
     let mut begin = 0;
     for (at, _) in query.match_indices('%').filter(|&(at, _)| is_wrong(at)) {
-        out.extend(utf8_percent_encode(&query[begin..at], REQUEST_QUERY_ENCODE_SET));
+        out.extend(utf8_percent_encode(&query[begin..at], encode_sets::LOCATION_QUERY));
         out.push_str("%25");
         begin = at + 1;
     }
-    out.extend(utf8_percent_encode(&query[begin..], REQUEST_QUERY_ENCODE_SET));
+    out.extend(utf8_percent_encode(&query[begin..], encode_sets::LOCATION_QUERY));
     out.into()
 }
 
@@ -306,7 +264,7 @@ impl DestinationParser<'_> {
 }
 
 fn literal_part(text: &str) -> Option<DestinationPart> {
-    let text = utf8_percent_encode(text, WRITTEN_ENCODE_SET).to_string();
+    let text = utf8_percent_encode(text, encode_sets::RULE_TEXT).to_string();
     (!text.is_empty()).then(|| DestinationPart::Literal(text.into()))
 }
 

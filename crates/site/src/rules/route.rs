@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use percent_encoding::{percent_decode_str, percent_encode};
 
+use docwharf_base::encode_sets;
+
 use crate::lookup::{LookupResult, RESERVED_FOLDER, SiteFiles, Slashes, resolve_address};
 
-use super::destination::{PATH_ENCODE_SET, encode_query};
+use super::destination::encode_query;
 use super::pattern::Captures;
 use super::{RedirectRule, RuleAction, RuleSet};
 
@@ -131,7 +133,7 @@ pub(super) fn route_within(
     match found {
         LookupResult::File(file) => RouteResult::File(file),
         LookupResult::Redirect(path) => RouteResult::CanonicalRedirect(append_query(
-            format!("{}{}", ask.base_path, percent_encode(&path, PATH_ENCODE_SET)),
+            format!("{}{}", ask.base_path, percent_encode(&path, encode_sets::LOCATION_PATH)),
             query,
         )),
         LookupResult::Nothing => RouteResult::Nothing,

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::bundle::BundleReadError;
@@ -12,6 +11,7 @@ use crate::bundle::zip_entry::{VerifiedZipEntry, ZipEntryReader};
 use crate::index::{EntryCompression, IndexEntry};
 use crate::media_types::is_text;
 use docwharf_base::growing_file::WriteProgress;
+use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 
 use super::{GatheredEntries, SealOptions, SealProgress, growing_copy};
@@ -84,7 +84,7 @@ pub(super) fn verify_members(
         (proofs, join_worker(archive), copy.map(join_worker))
     });
     copied.transpose().map_err(BundleReadError::Sink)?;
-    if let Some((_, error)) = fault.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+    if let Some((_, error)) = fault.into_inner() {
         return Err(error);
     }
     let archive = archive.map_err(|source| BundleReadError::Io { path: zip.path().to_owned(), source })?;
@@ -157,7 +157,7 @@ fn run_worker(
                 proofs.push((at, proof));
             }
             Err(error) => {
-                let mut first = fault.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut first = fault.lock();
                 if first.as_ref().is_none_or(|(known, _)| at < *known) {
                     *first = Some((at, error));
                 }

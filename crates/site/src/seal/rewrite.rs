@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::bundle::refusal::BundleFault;
 use crate::bundle::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader};
@@ -18,6 +18,7 @@ use crate::image::{ImageMember, ImageWriter};
 use crate::index::{EntryCompression, IndexEntry};
 use crate::media_types::is_compressible;
 use docwharf_base::codec::deflate::Deflater;
+use docwharf_base::locks::{Condvar, Mutex, MutexGuard};
 use docwharf_base::model::digest::Sha256Hasher;
 use docwharf_base::model::site_path::SitePath;
 
@@ -76,12 +77,12 @@ struct RewriteState {
 
 impl RewriteShared {
     fn lock(&self) -> MutexGuard<'_, RewriteState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Waits until everything before `turn` has been appended.
     fn await_turn(&self, turn: u64) -> MutexGuard<'_, RewriteState> {
-        self.turned.wait_while(self.lock(), |state| state.turn != turn).unwrap_or_else(PoisonError::into_inner)
+        self.turned.wait_while(self.lock(), |state| state.turn != turn)
     }
 
     fn end_turn(&self, mut state: MutexGuard<'_, RewriteState>) {
@@ -147,7 +148,7 @@ pub(super) fn rewrite_image(
         }
         result.map(|()| folders)
     })?;
-    let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let state = shared.state.into_inner();
     match state.failed {
         Some(error) => Err(BundleReadError::Sink(error)),
         None => Ok((GatheredEntries { files: state.files, folders }, state.writer)),
@@ -354,7 +355,7 @@ fn run_worker(
     let writing = shared.lock().writer.is_some();
     let mut block = Vec::new();
     loop {
-        let batch = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let batch = receive.lock().recv();
         let Ok(FileBatch { turn, mut content, files }) = batch else { return };
         let mut members = Vec::with_capacity(files.len());
         let mut records = Vec::with_capacity(files.len());
@@ -369,7 +370,7 @@ fn run_worker(
         // Waits while too many finished batches are stored; otherwise one slow batch would let the others fill the
         // memory. The worker whose batch is next never waits here.
         let full = |state: &mut RewriteState| state.turn != turn && state.early.len() >= MAX_EARLY_BATCHES;
-        let mut state = shared.turned.wait_while(shared.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        let mut state = shared.turned.wait_while(shared.lock(), full);
         state.spare.push(content);
         state.early.insert(turn, FinishedBatch { block: std::mem::take(&mut block), members, records });
         loop {

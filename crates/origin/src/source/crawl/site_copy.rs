@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::percent_encode;
 
+use docwharf_base::encode_sets;
 use docwharf_base::model::site_path::{SitePath, is_page};
 use docwharf_site::extract::FileTree;
 use docwharf_site::lookup::{self, SiteFiles, Slashes};
@@ -22,9 +23,6 @@ use super::file_names::assign;
 use super::results::{CrawlOutcome, CrawlRequest, CrawlResults, FetchedBody, NOT_FOUND_PATH};
 use super::{Crawl, CrawlError, Crawled, html, script};
 
-/// Characters that are percent-encoded in the paths of links and rules: all that HTML, CSS or a rule could interpret.
-const IN_LINK: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b'@').remove(b'$');
 /// Maximum number of consecutive redirects that a link is resolved through.
 const HOPS: usize = 20;
 /// Maximum bytes of new links in one body. A short link can be replaced by a long one, so a body full of them could
@@ -196,7 +194,7 @@ impl<'a> Copy<'a> {
         if self.served(&address.decoded()) == Some(name) {
             return None;
         }
-        Some(format!("/{}", percent_encode(name, IN_LINK)))
+        Some(format!("/{}", percent_encode(name, encode_sets::COPIED_LINK)))
     }
 
     /// Returns the replacement for a link in a body; `None` keeps the link. `is_anywhere` tells that the body is served
@@ -361,8 +359,7 @@ fn escaped(address: &SiteAddress) -> String {
 
 /// Returns a path in which no character has a meaning for a rule or style sheet; existing percent-encoding stays.
 fn escaped_path(path: &str) -> String {
-    const KEPT: &AsciiSet = &IN_LINK.remove(b'%').remove(b'+').remove(b',').remove(b'=');
-    percent_encode(path.as_bytes(), KEPT).to_string()
+    percent_encode(path.as_bytes(), encode_sets::ENCODED_COPIED_LINK).to_string()
 }
 
 fn leads_there(by: Option<&SiteAddress>) -> String {

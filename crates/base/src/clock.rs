@@ -1,0 +1,66 @@
+//! The wall clock as numbers and as text. Other programs may set it, so a wait is measured with
+//! [`std::time::Instant`] instead.
+
+use std::time::{Duration, SystemTime};
+
+use crate::model::units::show_time;
+
+/// Returns the current time in seconds since 1970.
+pub fn now_unix_seconds() -> i64 {
+    unix_seconds(SystemTime::now())
+}
+
+/// Returns the current time in milliseconds since 1970.
+pub fn now_unix_millis() -> i64 {
+    unix_millis(SystemTime::now())
+}
+
+/// Formats the current time as RFC 3339 in UTC, to the second.
+pub fn now_rfc3339() -> String {
+    show_time(SystemTime::now())
+}
+
+/// Converts a time to seconds since 1970; earlier times are negative.
+pub fn unix_seconds(time: SystemTime) -> i64 {
+    since_1970(time, |duration| u128::from(duration.as_secs()))
+}
+
+/// Converts a time to milliseconds since 1970; earlier times are negative.
+pub fn unix_millis(time: SystemTime) -> i64 {
+    since_1970(time, |duration| duration.as_millis())
+}
+
+fn since_1970(time: SystemTime, count: impl Fn(Duration) -> u128) -> i64 {
+    let bounded = |duration| i64::try_from(count(duration)).unwrap_or(i64::MAX);
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => bounded(after),
+        Err(before) => -bounded(before.duration()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::parse_time;
+
+    #[test]
+    fn times_are_counted_from_1970_towards_both_sides() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        for (time, seconds, millis) in [
+            (epoch, 0, 0),
+            (epoch + Duration::from_millis(7999), 7, 7999),
+            (epoch - Duration::from_secs(7), -7, -7000),
+            (epoch - Duration::from_millis(1), 0, -1),
+        ] {
+            assert_eq!((unix_seconds(time), unix_millis(time)), (seconds, millis), "{time:?}");
+        }
+    }
+
+    #[test]
+    fn the_current_time_is_the_same_in_every_form() {
+        let before = now_unix_seconds();
+        let times = [now_unix_millis() / 1000, parse_time(&now_rfc3339()).unwrap()];
+        let after = now_unix_seconds();
+        assert!(before > 1_577_836_800 && times.iter().all(|time| (before..=after).contains(time)), "{times:?}");
+    }
+}
