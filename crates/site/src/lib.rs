@@ -52,6 +52,7 @@ pub mod lookup;
 #[allow(unsafe_code)] // memory mappings and glibc calls; the rules are in the module's documentation
 pub mod mapping;
 pub mod media_types;
+#[allow(unsafe_code)] // one block; its SAFETY comment gives the reason
 pub mod memfd_arena;
 pub mod next_payloads;
 mod path_table;

@@ -1,15 +1,14 @@
 //! Maps sealed images, indexes and files derived from them into memory, and returns freed memory to the system.
 //!
-//! All `unsafe` code of this crate is in this module. (Elsewhere in the workspace there is one block, for socket
-//! options, in `crates/base/src/defer_accept.rs`.) Three kinds of calls need it: memory mappings, the SIGBUS handler, and
-//! glibc's `mallopt` and `malloc_trim`.
+//! Three kinds of calls need `unsafe` here: memory mappings, the SIGBUS handler, and glibc's `mallopt` and
+//! `malloc_trim`. Elsewhere in the workspace there are two blocks: in `memfd_arena.rs`, whose memory file is written
+//! while it is mapped, and for socket options in `crates/base/src/defer_accept.rs`.
 //!
 //! These rules make a mapping sound. The file is mapped read-only, its length is known, and it is never truncated or
 //! written again: its permissions allow no writing, and docwharf removes a file only by unlink, because a mapping
 //! outlives the name of its file. An index follows the same rules and is replaced by rename only. Where these rules
 //! cannot be relied on (network and user-space file systems, removable media), the file is copied into an anonymous
-//! memory file that no other process knows. The memory file behind `Shared` is written while it is mapped; the rule
-//! for that is at `Shared::bytes`.
+//! memory file that no other process knows.
 //!
 //! If the disk loses a page of a mapped file, the kernel sends SIGBUS. The handler writes the version's id to a file
 //! that was opened before, writes one line to stderr and exits with 8; the next start verifies that version in full.
@@ -23,7 +22,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
 use bytes::Bytes;
-use memmap2::{Mmap, MmapOptions, MmapRaw};
+use memmap2::{Mmap, MmapOptions};
 use rustix::fs::{FlockOperation, MemfdFlags, flock, fstatfs, memfd_create};
 use rustix::io::Errno;
 
@@ -173,31 +172,6 @@ fn map_file(file: &File, options: &MmapOptions, id: Option<VersionId>) -> io::Re
     let map = unsafe { options.map(file)? };
     let slot = register_mapping(map.as_ptr_range(), id);
     Ok(Bytes::from_owner(RegisteredMapping { map, slot, _note: note }))
-}
-
-/// A memory file that is mapped while it is written to. A range that is being written is never read: see
-/// [`Shared::bytes`].
-#[derive(Debug)]
-pub(super) struct SharedMapping(MmapRaw);
-
-impl SharedMapping {
-    /// Maps all of `file` for reading.
-    pub(super) fn new(file: &File) -> io::Result<SharedMapping> {
-        MmapOptions::new().map_raw_read_only(file).map(SharedMapping)
-    }
-
-    /// Returns `len` bytes from `at` on.
-    ///
-    /// The caller keeps this contract: a range is written completely before it is read for the first time, it is not
-    /// written again while it is read, and the file is never truncated. [`super::room::Room`] is the only caller: it
-    /// writes a range before it hands it out, and hands it out again only after the last reader has dropped it.
-    pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
-        assert!(at.checked_add(len).is_some_and(|end| end <= self.0.len()), "beyond the end of what is mapped");
-        // SAFETY: the range is within the mapping (the assertion above) and is not written while it is read (the
-        // contract above; `Room::store` is the only writer: the file is anonymous, and its descriptor leaves this process
-        // only for the kernel to read from it).
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(at), len) }
-    }
 }
 
 /// Opens and maps the image at `path`.
@@ -361,7 +335,6 @@ fn write_raw(descriptor: i32, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use std::io::Seek;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
     use docwharf_base::model::digest::Digest;
@@ -407,14 +380,5 @@ mod tests {
         }
         let dir = tempfile::tempdir().unwrap();
         assert!(open_index(dir.path(), id()).is_err() && open_image(&dir.path().join("none"), id()).is_err());
-    }
-
-    #[test]
-    fn nothing_is_read_beyond_the_end_of_what_is_mapped() {
-        let shared = SharedMapping::new(holding(b"four").as_file()).unwrap();
-        assert_eq!((shared.bytes(0, 4), shared.bytes(1, 2), shared.bytes(4, 0)), (&b"four"[..], &b"ou"[..], &b""[..]));
-        for (at, len) in [(0, 5), (4, 1), (5, 0), (usize::MAX, 1), (1, usize::MAX)] {
-            assert!(catch_unwind(AssertUnwindSafe(|| shared.bytes(at, len).len())).is_err(), "{at} {len}");
-        }
     }
 }
