@@ -31,7 +31,7 @@
 //! // Map the image and open the version.
 //! let id = sealing.proven.id;
 //! let index = Index::decode(sealing.proven.index(sealing.image_len), sealing.image_len, id)?;
-//! let site = Sealed::new(id, mapping::map(sealing.image, id)?, index);
+//! let site = Sealed::new(id, mapping::map_image(sealing.image)?, index);
 //!
 //! assert!(matches!(resolve(&site, b"guide", Slashes::Serve), Found::File(_)));
 //! assert_eq!(resolve(&site, b"missing", Slashes::Serve), Found::Nothing);
