@@ -15,8 +15,8 @@ fn main() {
     println!("cargo:rustc-env=DOCWHARF_FEATURES={}", features.join(","));
 }
 
-/// `$DOCWHARF_COMMIT` where there is no repository, as in an image's build; else what is checked out. Builds for development
-/// tell none: they would be compiled again after each commit.
+/// `$DOCWHARF_COMMIT` where there is no repository, as in an image's build; else what is checked out. Builds for
+/// development tell none: they would be compiled again after each commit.
 fn commit() -> Option<String> {
     if let Ok(commit) = env::var("DOCWHARF_COMMIT") {
         return Some(commit);

@@ -3,13 +3,14 @@
 //! finds what going through all of it finds. One whose file is changed under its reader gives wrong answers, and no others.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use docwharf::base::directory::Directory;
 use docwharf::model::digest::Digest;
 use docwharf::model::version::VersionId;
 use docwharf::site::index::{EntryCompression, ImageIndex, IndexEntry, encode_index};
-use docwharf::site::mapping::map_index;
+use docwharf::site::mapping::{SealedFile, map_index};
 
 use super::recipe::Recipe;
 
@@ -248,9 +249,13 @@ fn open(bytes: &[u8], image: Image, probes: &[Vec<u8>]) -> bool {
 
 /// A file that is read and then changed, as by a disk that loses a part of it.
 fn change_under_reader(before: &[u8], after: &[u8], image: Image, probes: &[Vec<u8>]) {
-    let mut file = tempfile::tempfile().expect("a temporary file");
-    file.write_all(before).expect("files can be written");
-    let mapped = map_index(file.try_clone().expect("one more descriptor"), image.id).expect("a file can be mapped");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    std::fs::write(folder.path().join("index"), before).expect("files can be written");
+    let file = File::options().write(true).open(folder.path().join("index")).expect("files can be opened");
+    let directory = Directory::open(folder.path()).expect("folders can be opened");
+    // Against the contract of `SealedFile::open`, as a disk is that loses a part.
+    let sealed = SealedFile::open(&directory, "index", image.id).expect("files can be opened");
+    let mapped = map_index(&sealed).expect("a file can be mapped");
     let index = ImageIndex::read(mapped, image.len, image.id).expect("it is as it was written");
     // Never shorter: the rules of `site::mapping`.
     file.write_all_at(&after[..after.len().min(before.len())], 0).expect("files can be written");

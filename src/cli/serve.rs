@@ -184,7 +184,7 @@ pub(super) fn seal_unlinked(
     let broken = || CommandFailure::local("cannot map the sealed site");
     let index = ImageIndex::decode(proven.index(image_len), image_len, proven.id);
     let index = index.map_err(|error| broken()(std::io::Error::other(error)))?;
-    let image = mapping::map_image(image, proven.id).map_err(broken())?;
+    let image = mapping::map_image(image).map_err(broken())?;
     tracing::debug!(
         "version {}: {}, {}",
         proven.id.short(),

@@ -83,7 +83,7 @@ fn verify_version(store: &VersionStore, id: VersionId, effort: &SealOptions) -> 
     let image = store.image(id).map_err(|source| SyncError::Open { id, source })?;
     // A file system without locks has no leases.
     let _ = flock(&image, FlockOperation::NonBlockingLockShared);
-    let proven = verify_opened_image(image, &path, effort)
+    let proven = verify_opened_image(image.into_file(), &path, effort)
         .map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
     if proven.id != id {
         return Err(SyncError::DamagedVersion { id, source: None });

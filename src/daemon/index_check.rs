@@ -16,8 +16,8 @@ use super::agent::Agent;
 use super::scrub::{DamagedVersion, VersionFault};
 use super::task::lower_priority;
 
-/// Verifies the index of the version that `site` serves, on a thread of its own. Sends [`VersionFault::WrongIndex`] if the index
-/// is wrong.
+/// Verifies the index of the version that `site` serves, on a thread of its own. Sends [`VersionFault::WrongIndex`] if
+/// the index is wrong.
 pub(super) fn verify_index(site: &Site, found: mpsc::Sender<VersionFault>) {
     let Some(version) = site.current() else { return };
     let work = move || {

@@ -31,7 +31,7 @@ use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_serve::Site;
 use docwharf_serve::precompressed::{PrecompressedCodings, PrecompressedFiles};
 use docwharf_site::coding_file::{self, CodingFault, CodingStatistics};
-use docwharf_site::mapping;
+use docwharf_site::mapping::{self, SealedFile};
 use docwharf_site::seal::coding_writer;
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -311,7 +311,7 @@ impl EncodingJob {
     /// Reads a stored form to its end, verifies its checksums and maps it. Data that the disk has lost is an error
     /// here, not a SIGBUS later. The bodies are not read through the mapping, so that they take no memory of this
     /// process before a client requests them.
-    fn verify_and_map(&self, coding: ContentCoding, file: &File) -> io::Result<PrecompressedFiles> {
+    fn verify_and_map(&self, coding: ContentCoding, file: &SealedFile) -> io::Result<PrecompressedFiles> {
         let (id, files) = (self.version.id, self.version.index().len());
         let mut buffer = vec![0; READ_BUFFER_BYTES];
         read_pieces(file, 0, coding_file::head_len(files), &mut buffer, &mut |_| {})?;

@@ -105,13 +105,14 @@ fn what_is_computed_only_does_no_io() {
 }
 
 #[test]
-fn unsafe_code_is_in_the_mapping_and_in_one_option_of_a_socket_only() {
+fn unsafe_code_is_in_two_mappings_and_in_one_option_of_a_socket_only() {
     let mut found = BTreeSet::new();
     for (name, text) in all_sources() {
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
         let count = code.filter(|line| line.contains("unsafe {") || line.contains("unsafe fn")).count();
         let most = match name.as_str() {
             "crates/site/src/mapping.rs" => usize::MAX,
+            "crates/site/src/memfd_arena.rs" => 1,
             "crates/base/src/defer_accept.rs" => 1,
             _ => 0,
         };
@@ -120,7 +121,7 @@ fn unsafe_code_is_in_the_mapping_and_in_one_option_of_a_socket_only() {
             found.insert(name);
         }
     }
-    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(found.len(), 3, "{found:?}");
 }
 
 /// Modules that open, create, rename or remove files where other users may write. A folder stands for all its files.

@@ -570,7 +570,7 @@ fn sealed(folder: &Path) -> Arc<SealedVersion> {
         seal::seal(folder, &ImageSpace::Unlinked(std::env::temp_dir()), &effort, &SealProgress::default()).unwrap();
     let (id, len) = (sealing.proven.id, sealing.image_len);
     let index = ImageIndex::decode(sealing.proven.index(len), len, id).unwrap();
-    Arc::new(SealedVersion::new(id, mapping::map_image(sealing.image, id).unwrap(), index))
+    Arc::new(SealedVersion::new(id, mapping::map_image(sealing.image).unwrap(), index))
 }
 
 #[test]

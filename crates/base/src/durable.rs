@@ -82,7 +82,8 @@ impl FileLock {
         FileLock::acquire_in(&Directory::open(parent)?, path.file_name().unwrap_or_default(), patience)
     }
 
-    /// Takes a lock like [`FileLock::acquire`], on a file in `directory`. It follows no link, and a named pipe is an error.
+    /// Takes a lock like [`FileLock::acquire`], on a file in `directory`. It follows no link, and a named pipe is an
+    /// error.
     pub fn acquire_in(
         directory: &Directory,
         name: impl AsRef<OsStr>,

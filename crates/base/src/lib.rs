@@ -6,7 +6,8 @@
 //!   this process has mapped into memory).
 //! - Data: [`model`] (paths, digests, version ids, limits, units), [`codec`] (DEFLATE, gzip, Brotli, Zstandard) and
 //!   [`little_endian`] (reads numbers). None of them does I/O.
-//! - Network: [`net`] (HTTP client, errors of upstreams, retry rules), [`encode_sets`] (percent-encoding) and [`defer`] (options of TCP sockets).
+//! - Network: [`net`] (HTTP client, errors of upstreams, retry rules), [`encode_sets`] (percent-encoding) and [`defer`]
+//!   (options of TCP sockets).
 //! - Process: [`runtime`], [`clock`], [`locks`], [`cores`], [`priority`], [`accounts`] (users and groups by name).
 //! - Output: [`chain`] (an error and its causes on one line), [`secret`] (values that no message shows), [`exposition`]
 //!   (formats of metrics), [`backoff`] (waits between retries).

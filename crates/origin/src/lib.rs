@@ -1,19 +1,19 @@
 //! The management API, served by docwharf itself: for teams that publish their own documentation, for closed networks,
 //! and for tests.
 //!
-//! An [`Organization`] owns [`OriginProject`]s and keys ([`keys`]). A client with a key can request three things: an export
-//! ([`exports`]) of a project's [`source`], a preview of a branch ([`previews`]), and the terms that readers searched
-//! for ([`analytics`]). For a completed export it gets a signed link that expires ([`links`]). The link alone is enough
-//! to download the bundle; no key is needed ([`bundles`]). Agents that only need to know whether a site has changed
-//! request its sitemap, which needs no key ([`survey`]). One table lists all operations with their paths and methods
-//! ([`table`]), and the `OpenAPI` document is generated from it ([`openapi`]).
+//! An [`Organization`] owns [`OriginProject`]s and keys ([`keys`]). A client with a key can request three things: an
+//! export ([`exports`]) of a project's [`source`], a preview of a branch ([`previews`]), and the terms that readers
+//! searched for ([`analytics`]). For a completed export it gets a signed link that expires ([`links`]). The link alone
+//! is enough to download the bundle; no key is needed ([`bundles`]). Agents that only need to know whether a site has
+//! changed request its sitemap, which needs no key ([`survey`]). One table lists all operations with their paths and
+//! methods ([`table`]), and the `OpenAPI` document is generated from it ([`openapi`]).
 //!
 //! Every acknowledged change is on disk ([`db`]), so it survives a crash of the process.
 //!
 //! # Example
 //!
-//! An origin that serves exports of one folder. Jobs and bundles are in a temporary folder, because [`Settings::storage`]
-//! has its default.
+//! An origin that serves exports of one folder. Jobs and bundles are in a temporary folder, because
+//! [`Settings::storage`] has its default.
 //!
 //! ```no_run
 //! use docwharf_base::model::limits::Limits;
@@ -129,8 +129,8 @@ const BATCH_RATE_LIMIT: (u32, Duration) = (10_000, Duration::from_hours(1));
 /// The limits (each organization, total, reserve for others) of batches that wait for the disk. Each holds a blocking
 /// thread, and authenticating a client needs such a thread as well.
 const WAITING_BATCH_LIMITS: (u64, u64, u64) = (32, 64, 16);
-/// The limits of analytics queries that run at the same time, in the same form as [`WAITING_BATCH_LIMITS`]. Each reads all rows of
-/// its range.
+/// The limits of analytics queries that run at the same time, in the same form as [`WAITING_BATCH_LIMITS`]. Each reads
+/// all rows of its range.
 const RUNNING_QUERY_LIMITS: (u64, u64, u64) = (2, 4, 2);
 /// The limits of analytics queries that run or wait, in the same form as [`WAITING_BATCH_LIMITS`].
 const WAITING_QUERY_LIMITS: (u64, u64, u64) = (16, 64, 16);

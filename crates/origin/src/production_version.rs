@@ -54,5 +54,5 @@ fn seal_bundle(bundle: &Path, space: &Path, effort: &SealOptions) -> Result<Seal
     let seal::SealedBundle { proven, image, image_len, .. } =
         seal::seal(bundle, &space, effort, &SealProgress::default())?;
     let index = ImageIndex::decode(proven.index(image_len), image_len, proven.id).map_err(io::Error::other)?;
-    Ok(SealedVersion::new(proven.id, mapping::map_image(image, proven.id)?, index))
+    Ok(SealedVersion::new(proven.id, mapping::map_image(image)?, index))
 }

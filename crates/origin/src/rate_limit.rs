@@ -14,9 +14,9 @@ use super::shares::LimitReached;
 
 /// The number of entries of one organization that are recorded individually, at 40 bytes each.
 const MAX_EXACT_ENTRIES: usize = 1024;
-/// The fraction of the window that one combined entry covers, once an organization has [`MAX_EXACT_ENTRIES`] entries. A combined
-/// entry expires when the last use in it expires. So an organization has about `MAX_EXACT_ENTRIES + PARTS` entries at most, and
-/// never exceeds its limit in any window.
+/// The fraction of the window that one combined entry covers, once an organization has [`MAX_EXACT_ENTRIES`] entries. A
+/// combined entry expires when the last use in it expires. So an organization has about `MAX_EXACT_ENTRIES + PARTS`
+/// entries at most, and never exceeds its limit in any window.
 const WINDOW_PARTS: u32 = 1024;
 
 /// A limit for each organization in a sliding window, and one for all organizations together.

@@ -3,28 +3,23 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 /// A list of address ranges. An empty list contains no address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IpRanges(Vec<IpRange>);
-
-/// One address range. The bits of `base` behind the prefix are zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum IpRange {
-    V4 { base: u32, mask: u32 },
-    V6 { base: u128, mask: u128 },
-}
+pub struct IpRanges(Vec<IpNet>);
 
 impl IpRanges {
     /// Parses a list. The error message names the first element that is not a range, and how to write it.
     pub fn parse<T: AsRef<str>>(texts: &[T]) -> Result<IpRanges, String> {
-        texts.iter().map(|text| IpRange::parse(text.as_ref().trim())).collect::<Result<_, _>>().map(IpRanges)
+        texts.iter().map(|text| parse_range(text.as_ref().trim())).collect::<Result<_, _>>().map(IpRanges)
     }
 
     /// Returns whether an address lies in one of the ranges. An IPv4 address and its IPv6-mapped form are the same
     /// address; a dual-stack socket reports the mapped form.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.0.iter().any(|network| network.contains(address))
+        self.0.iter().any(|range| range.contains(&address))
     }
 
     /// Returns whether the list has no range.
@@ -33,48 +28,39 @@ impl IpRanges {
     }
 }
 
-impl IpRange {
-    fn parse(text: &str) -> Result<IpRange, String> {
-        let wrong = || format!("{text:?} is no range of addresses: write it like 10.0.0.0/8, 2001:db8::/32 or ::1");
-        let (address, length) = match text.split_once('/') {
-            // Rust parses `+8` and `08` as numbers, but in a range they are typing errors.
-            Some((_, length)) if length.starts_with(['+', '0']) && length != "0" => return Err(wrong()),
-            Some((address, length)) => (address, Some(length.parse::<u32>().map_err(|_| wrong())?)),
-            None => (text, None),
-        };
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let bits = if address.is_ipv4() { 32 } else { 128 };
-        let length = length.unwrap_or(bits);
-        if length > bits {
-            return Err(wrong());
-        }
-        // An IPv4 range in IPv6-mapped form becomes an IPv4 range, because `contains` compares canonical addresses.
-        let (address, length) = match (address.to_canonical(), length.checked_sub(96)) {
-            (v4 @ IpAddr::V4(_), Some(length)) if bits == 128 => (v4, length),
-            _ => (address, length),
-        };
-        let (network, base) = match address {
-            IpAddr::V4(v4) => {
-                let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
-                (IpRange::V4 { base: v4.to_bits(), mask }, IpAddr::V4((v4.to_bits() & mask).into()))
-            }
-            IpAddr::V6(v6) => {
-                let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
-                (IpRange::V6 { base: v6.to_bits(), mask }, IpAddr::V6((v6.to_bits() & mask).into()))
-            }
-        };
-        if base != address {
-            return Err(format!("{text:?} is one address and a range around it: write {base}/{length} or {address}"));
-        }
-        Ok(network)
+/// Parses one range or address. `IpNet`'s own parser is not used: it accepts `010.0.0.0/08`, and refuses an address
+/// without a prefix length.
+fn parse_range(text: &str) -> Result<IpNet, String> {
+    let wrong = || format!("{text:?} is no range of addresses: write it like 10.0.0.0/8, 2001:db8::/32 or ::1");
+    let (address, length) = match text.split_once('/') {
+        // Rust parses `+8` and `08` as numbers, but in a range they are typing errors.
+        Some((_, length)) if length.starts_with(['+', '0']) && length != "0" => return Err(wrong()),
+        Some((address, length)) => (address, Some(length.parse::<u8>().map_err(|_| wrong())?)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let range = match length {
+        Some(length) => IpNet::new(address, length).map_err(|_| wrong())?,
+        None => IpNet::from(address),
+    };
+    let range = canonical(range);
+    if range.network() != range.addr() {
+        return Err(format!(
+            "{text:?} is one address and a range around it: write {} or {}",
+            range.trunc(),
+            range.addr()
+        ));
     }
+    Ok(range)
+}
 
-    fn contains(self, address: IpAddr) -> bool {
-        match (self, address) {
-            (IpRange::V4 { base, mask }, IpAddr::V4(v4)) => v4.to_bits() & mask == base,
-            (IpRange::V6 { base, mask }, IpAddr::V6(v6)) => v6.to_bits() & mask == base,
-            _ => false,
+/// Makes an IPv4 range of one in IPv6-mapped form, because [`IpRanges::contains`] compares canonical addresses.
+fn canonical(range: IpNet) -> IpNet {
+    match (range, range.addr().to_canonical()) {
+        (IpNet::V6(_), v4 @ IpAddr::V4(_)) => {
+            range.prefix_len().checked_sub(96).and_then(|length| IpNet::new(v4, length).ok()).unwrap_or(range)
         }
+        _ => range,
     }
 }
 
@@ -125,6 +111,8 @@ mod tests {
             "10.0.0.0/",
             "10.0.0.0/+8",
             "10.0.0.0/08",
+            "010.0.0.0/8",
+            "10.0.0.0/264",
             "10.0.0.0/-1",
             "x/8",
             "10.0.0.0/8/8",
@@ -138,5 +126,7 @@ mod tests {
         let why = IpRanges::parse(&["10.1.2.3/8"]).unwrap_err();
         assert!(why.contains("10.0.0.0/8 or 10.1.2.3"), "{why}");
         assert!(IpRanges::parse(&["2001:db8::1/32"]).is_err());
+        let why = IpRanges::parse(&["::ffff:10.1.2.3/104"]).unwrap_err();
+        assert!(why.contains("10.0.0.0/8 or 10.1.2.3"), "{why}");
     }
 }

@@ -4,8 +4,8 @@
 //! client has not read for the longest time loses its decoder to a body that is being read, and starts again from its
 //! beginning when its own client reads again: slow clients cost time, not memory.
 //!
-//! A body that starts again sends a piece before it can lose its decoder once more ([`MappingSlot::can_be_taken`]). Otherwise more
-//! bodies than there are decoders would take them from each other forever.
+//! A body that starts again sends a piece before it can lose its decoder once more ([`MappingSlot::can_be_taken`]).
+//! Otherwise more bodies than there are decoders would take them from each other forever.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

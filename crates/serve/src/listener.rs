@@ -122,8 +122,8 @@ fn max_connections() -> usize {
     files_allowed().saturating_sub(RESERVED_DESCRIPTORS).clamp(16, 60_000) as usize
 }
 
-/// Accepts and serves connections until `stop` turns true, then lets them finish for at most [`DRAIN_TIMEOUT`]. Without a
-/// listener it only waits for the stop.
+/// Accepts and serves connections until `stop` turns true, then lets them finish for at most [`DRAIN_TIMEOUT`]. Without
+/// a listener it only waits for the stop.
 pub async fn serve<A: RequestService>(
     listeners: Vec<HttpListener>,
     answerer: Arc<A>,

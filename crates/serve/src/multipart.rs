@@ -24,7 +24,8 @@ pub struct Multipart<'a> {
 
 impl<'a> Multipart<'a> {
     /// Prepares a body with these slices of a representation of `len` bytes whose content has this digest. `coding` is
-    /// the content coding of the parts. Returns `None` if the parts would add more than [`MAX_PART_OVERHEAD_BYTES`] bytes each.
+    /// the content coding of the parts. Returns `None` if the parts would add more than [`MAX_PART_OVERHEAD_BYTES`]
+    /// bytes each.
     pub fn new(
         slices: &'a [(u64, u64)],
         len: u64,

@@ -33,7 +33,8 @@ const MIN_MEMORY_FILE_PAGE_BYTES: usize = 512 * 1024;
 pub(super) const MAX_SMALL_PAGE_BYTES: u64 = 64 * 1024;
 /// The largest page that every cache keeps, in bytes.
 const MAX_PAGE_BYTES: u64 = 1 << 20;
-/// The largest page that a large cache keeps, in bytes: one with the capacity for [`LARGE_CACHE_PAGES`] pages of the same size.
+/// The largest page that a large cache keeps, in bytes: one with the capacity for [`LARGE_CACHE_PAGES`] pages of the
+/// same size.
 const MAX_PAGE_BYTES_IN_LARGE_CACHE: u64 = 4 << 20;
 const LARGE_CACHE_PAGES: u64 = 16;
 /// The largest number of pages that wait to be inflated as a whole. A page beyond that is queued when it is requested

@@ -170,8 +170,8 @@ pub(super) struct SiteState {
     /// The number of the site; see [`Site::number`].
     site: u64,
     edition: u64,
-    /// The number of the opened version, see [`SealedVersion::opening`](docwharf_site::sealed::Sealed::opening). The same
-    /// version may be opened again from another image, which has its files at other offsets.
+    /// The number of the opened version, see [`SealedVersion::opening`](docwharf_site::sealed::Sealed::opening). The
+    /// same version may be opened again from another image, which has its files at other offsets.
     opening: Option<u64>,
 }
 

@@ -1,5 +1,5 @@
-//! A TCP stream that ends when its peer has stopped reading ([`DownloadProgress`]); a peer that reads slowly is not cut. It
-//! also reports to its site when a stored file cannot be read while it is sent.
+//! A TCP stream that ends when its peer has stopped reading ([`DownloadProgress`]); a peer that reads slowly is not
+//! cut. It also reports to its site when a stored file cannot be read while it is sent.
 
 use std::future::Future;
 use std::io;

@@ -31,7 +31,7 @@
 //! // Map the image and open the version.
 //! let id = sealing.proven.id;
 //! let index = Index::decode(sealing.proven.index(sealing.image_len), sealing.image_len, id)?;
-//! let site = Sealed::new(id, mapping::map(sealing.image, id)?, index);
+//! let site = Sealed::new(id, mapping::map_image(sealing.image)?, index);
 //!
 //! assert!(matches!(resolve(&site, b"guide", Slashes::Serve), Found::File(_)));
 //! assert_eq!(resolve(&site, b"missing", Slashes::Serve), Found::Nothing);
@@ -52,6 +52,7 @@ pub mod lookup;
 #[allow(unsafe_code)] // memory mappings and glibc calls; the rules are in the module's documentation
 pub mod mapping;
 pub mod media_types;
+#[allow(unsafe_code)] // one block; its SAFETY comment gives the reason
 pub mod memfd_arena;
 pub mod next_payloads;
 mod path_table;

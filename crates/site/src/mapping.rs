@@ -1,15 +1,15 @@
 //! Maps sealed images, indexes and files derived from them into memory, and returns freed memory to the system.
 //!
-//! All `unsafe` code of this crate is in this module. (Elsewhere in the workspace there is one block, for socket
-//! options, in `crates/base/src/defer_accept.rs`.) Three kinds of calls need it: memory mappings, the SIGBUS handler, and
-//! glibc's `mallopt` and `malloc_trim`.
+//! Three kinds of calls need `unsafe` here: memory mappings, the SIGBUS handler, and glibc's `mallopt` and
+//! `malloc_trim`. Elsewhere in the workspace there are two blocks: in `memfd_arena.rs`, whose memory file is written
+//! while it is mapped, and for socket options in `crates/base/src/defer_accept.rs`.
 //!
 //! These rules make a mapping sound. The file is mapped read-only, its length is known, and it is never truncated or
 //! written again: its permissions allow no writing, and docwharf removes a file only by unlink, because a mapping
-//! outlives the name of its file. An index follows the same rules and is replaced by rename only. Where these rules
+//! outlives the name of its file. An index follows the same rules and is replaced by rename only. [`SealedFile`] is the
+//! type of files that follow them; no other file is mapped. Where these rules
 //! cannot be relied on (network and user-space file systems, removable media), the file is copied into an anonymous
-//! memory file that no other process knows. The memory file behind `Shared` is written while it is mapped; the rule
-//! for that is at `Shared::bytes`.
+//! memory file that no other process knows.
 //!
 //! If the disk loses a page of a mapped file, the kernel sends SIGBUS. The handler writes the version's id to a file
 //! that was opened before, writes one line to stderr and exits with 8; the next start verifies that version in full.
@@ -17,20 +17,20 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::{Deref, Range};
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd};
 use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use memmap2::{Mmap, MmapOptions, MmapRaw};
+use memmap2::{Mmap, MmapOptions};
 use rustix::fs::{FlockOperation, MemfdFlags, flock, fstatfs, memfd_create};
 use rustix::io::Errno;
 
+use docwharf_base::directory::Directory;
 use docwharf_base::locks::Mutex;
 use docwharf_base::mapped_files::MappingGuard;
 use docwharf_base::model::version::VersionId;
-use docwharf_base::regular_file;
 
 /// The number of mappings that the SIGBUS handler can attribute to a version. Mappings of replaced versions live as
 /// long as a response is still being sent from them, so there may be several. A mapping beyond this number works, but a
@@ -63,6 +63,58 @@ const DERIVED_FILE_ID: [u8; 32] = [0; 32];
 static REGISTRATION_LOCK: Mutex<()> = Mutex::new(());
 /// The descriptor to which the handler writes the version's id; -1 without a store.
 static SUSPECT_FILE: AtomicI32 = AtomicI32::new(-1);
+
+/// An open file that follows the rules of this module: it is not written or truncated any more. Only sealing makes one,
+/// and a store ([`SealedFile::open`], [`SealedFile::open_derived`]).
+///
+/// It dereferences to the file, so that it can be read, locked and given its permissions.
+#[derive(Debug)]
+pub struct SealedFile {
+    file: File,
+    /// The version that becomes suspect if the disk loses a page of the file; `None` for a derived file.
+    id: Option<VersionId>,
+}
+
+impl SealedFile {
+    /// Opens an image or an index of the version `id`, which is at `path` below `directory`.
+    ///
+    /// Only a store may call this, for a file that it has put in its place. The store keeps this contract: it puts an
+    /// image or an index in its place when it is complete, by rename, replaces it by rename, and removes it by unlink.
+    /// Otherwise the content of a mapping could change while it is read, which is undefined behaviour.
+    pub fn open(directory: &Directory, path: impl AsRef<Path>, id: VersionId) -> io::Result<SealedFile> {
+        Ok(SealedFile { file: directory.file(path)?, id: Some(id) })
+    }
+
+    /// Opens a file that was computed from a version, under the contract of [`SealedFile::open`].
+    pub fn open_derived(directory: &Directory, path: impl AsRef<Path>) -> io::Result<SealedFile> {
+        Ok(SealedFile { file: directory.file(path)?, id: None })
+    }
+
+    /// Takes an image that is complete. Sealing keeps the contract of [`SealedFile::open`]: it writes nothing more, and
+    /// no other code has the file open for writing.
+    pub(crate) fn from_sealing(image: File, id: VersionId) -> SealedFile {
+        SealedFile { file: image, id: Some(id) }
+    }
+
+    /// Returns the file for reading. What is done with it must keep the contract of [`SealedFile::open`].
+    pub fn into_file(self) -> File {
+        self.file
+    }
+}
+
+impl Deref for SealedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
+impl AsFd for SealedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
 
 /// A mapping and its registrations, which end when it is dropped.
 struct RegisteredMapping {
@@ -121,89 +173,50 @@ impl Drop for RegisteredMapping {
     }
 }
 
-/// Maps the image in `file` for as long as its bytes are held. If another process has locked the file, the image is
-/// mapped without a lease.
-pub fn map_image(file: File, id: VersionId) -> io::Result<MappedImage> {
-    match flock(&file, FlockOperation::NonBlockingLockShared) {
+/// Maps an image for as long as its bytes are held. If another process has locked the file, the image is mapped without
+/// a lease.
+pub fn map_image(image: SealedFile) -> io::Result<MappedImage> {
+    match flock(&image, FlockOperation::NonBlockingLockShared) {
         Err(errno) if errno != Errno::WOULDBLOCK => return Err(errno.into()),
         _ => {}
     }
-    let bytes = map_whole_file(&file, Some(id))?;
-    Ok(MappedImage { bytes, lease: Some(file) })
+    let bytes = map_whole_file(&image)?;
+    Ok(MappedImage { bytes, lease: Some(image.file) })
 }
 
-/// Maps a file that was computed from a version, under the rules of this module: it is only ever replaced by rename or
-/// unlinked. If the disk loses a page of it, no version becomes suspect; the file is read in full before it is mapped
-/// at the next start.
-pub fn map_derived(file: &File) -> io::Result<Bytes> {
-    map_whole_file(file, None)
+/// Maps a file that was computed from a version. If the disk loses a page of it, no version becomes suspect; the file
+/// is read in full before it is mapped at the next start.
+pub fn map_derived(derived: &SealedFile) -> io::Result<Bytes> {
+    map_whole_file(derived)
 }
 
-fn map_whole_file(file: &File, id: Option<VersionId>) -> io::Result<Bytes> {
-    if file.metadata()?.len() == 0 {
+fn map_whole_file(sealed: &SealedFile) -> io::Result<Bytes> {
+    if sealed.metadata()?.len() == 0 {
         return Ok(Bytes::new());
     }
-    let options = MmapOptions::new();
-    if may_change_remotely(file)? {
-        map_file(&copy_to_memory_file(file)?, &options, id)
-    } else {
-        map_file(file, &options, id)
-    }
+    map_file(sealed, &MmapOptions::new())
 }
 
-/// Maps the index at `path` and loads all its pages, because it is read from start to end next.
-pub fn open_index(path: &Path, id: VersionId) -> io::Result<Bytes> {
-    map_index(regular_file::open(path)?, id)
-}
-
-/// Maps an index that is open already. If it is not a regular file, or empty, it is read instead.
-pub fn map_index(mut file: File, id: VersionId) -> io::Result<Bytes> {
-    let metadata = file.metadata()?;
+/// Maps an index and loads all its pages, because it is read from start to end next. If it is not a regular file, or
+/// empty, it is read instead.
+pub fn map_index(index: &SealedFile) -> io::Result<Bytes> {
+    let metadata = index.metadata()?;
     if !metadata.is_file() || metadata.len() == 0 {
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
+        (&index.file).read_to_end(&mut bytes)?;
         return Ok(bytes.into());
     }
-    let file = if may_change_remotely(&file)? { copy_to_memory_file(&file)? } else { file };
-    map_file(&file, MmapOptions::new().populate(), Some(id))
+    map_file(index, MmapOptions::new().populate())
 }
 
-fn map_file(file: &File, options: &MmapOptions, id: Option<VersionId>) -> io::Result<Bytes> {
+fn map_file(sealed: &SealedFile, options: &MmapOptions) -> io::Result<Bytes> {
+    let copy = if may_change_remotely(sealed)? { Some(copy_to_memory_file(sealed)?) } else { None };
+    let file = copy.as_ref().unwrap_or(sealed);
     let note = MappingGuard::register(&file.metadata()?);
-    // SAFETY: the rules at the top of this module.
+    // SAFETY: the rules at the top of this module. A `SealedFile` keeps them, and no other process knows the copy.
     let map = unsafe { options.map(file)? };
-    let slot = register_mapping(map.as_ptr_range(), id);
+    let slot = register_mapping(map.as_ptr_range(), sealed.id);
     Ok(Bytes::from_owner(RegisteredMapping { map, slot, _note: note }))
-}
-
-/// A memory file that is mapped while it is written to. A range that is being written is never read: see
-/// [`Shared::bytes`].
-#[derive(Debug)]
-pub(super) struct SharedMapping(MmapRaw);
-
-impl SharedMapping {
-    /// Maps all of `file` for reading.
-    pub(super) fn new(file: &File) -> io::Result<SharedMapping> {
-        MmapOptions::new().map_raw_read_only(file).map(SharedMapping)
-    }
-
-    /// Returns `len` bytes from `at` on.
-    ///
-    /// The caller keeps this contract: a range is written completely before it is read for the first time, it is not
-    /// written again while it is read, and the file is never truncated. [`super::room::Room`] is the only caller: it
-    /// writes a range before it hands it out, and hands it out again only after the last reader has dropped it.
-    pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
-        assert!(at.checked_add(len).is_some_and(|end| end <= self.0.len()), "beyond the end of what is mapped");
-        // SAFETY: the range is within the mapping (the assertion above) and is not written while it is read (the
-        // contract above; `Room::store` is the only writer: the file is anonymous, and its descriptor leaves this process
-        // only for the kernel to read from it).
-        unsafe { std::slice::from_raw_parts(self.0.as_ptr().add(at), len) }
-    }
-}
-
-/// Opens and maps the image at `path`.
-pub fn open_image(path: &Path, id: VersionId) -> io::Result<MappedImage> {
-    map_image(File::open(path)?, id)
 }
 
 /// Whether the content of the file may change although no process on this machine writes to it: it is on a network or
@@ -273,8 +286,8 @@ pub fn set_suspect_file(file: File) {
 
 /// Limits the freed memory that glibc keeps at the end of each of its arenas, and the number of arenas. By default
 /// glibc raises the first limit with the size of the largest block that was freed, up to 64 MiB for each arena, and
-/// creates up to 8 arenas for each processor; [`return_freed_memory`] trims the end of the first arena only. With another C
-/// library this function does nothing. Call it before the first thread is started.
+/// creates up to 8 arenas for each processor; [`return_freed_memory`] trims the end of the first arena only. With
+/// another C library this function does nothing. Call it before the first thread is started.
 pub fn limit_freed_memory() {
     #[cfg(target_env = "gnu")]
     {
@@ -362,7 +375,6 @@ fn write_raw(descriptor: i32, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use std::io::Seek;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use super::*;
     use docwharf_base::model::digest::Digest;
@@ -377,18 +389,22 @@ mod tests {
         file
     }
 
+    fn sealed(file: &tempfile::NamedTempFile) -> SealedFile {
+        SealedFile::from_sealing(file.reopen().unwrap(), id())
+    }
+
     #[test]
     fn an_image_keeps_its_lease_as_long_as_it_lives_and_its_bytes_keep_none() {
         let file = holding(b"content");
         let exclusive = file.reopen().unwrap();
         let take = || flock(&exclusive, FlockOperation::NonBlockingLockExclusive);
-        let image = open_image(file.path(), id()).unwrap();
+        let image = map_image(sealed(&file)).unwrap();
         assert_eq!((take(), &image[..]), (Err(Errno::WOULDBLOCK), &b"content"[..]));
         let bytes = image.slice(3..);
         drop(image);
         assert_eq!((take(), &bytes[..]), (Ok(()), &b"tent"[..]));
         // A lock does not prevent reading.
-        assert_eq!(&map_image(file.reopen().unwrap(), id()).unwrap()[..], b"content");
+        assert_eq!(&map_image(sealed(&file)).unwrap()[..], b"content");
     }
 
     #[test]
@@ -396,26 +412,18 @@ mod tests {
         let large: Vec<u8> = (0..(1 << 20) + 7).map(|n: u32| (n % 251) as u8).collect();
         for content in [&b""[..], b"x", &large] {
             let file = holding(content);
-            assert!(map_image(file.reopen().unwrap(), id()).unwrap()[..] == *content);
-            assert!(map_derived(&file.reopen().unwrap()).unwrap() == content);
-            assert!(map_index(file.reopen().unwrap(), id()).unwrap() == content);
-            assert!(open_index(file.path(), id()).unwrap() == content);
+            assert!(map_image(sealed(&file)).unwrap()[..] == *content);
+            assert!(map_derived(&SealedFile { id: None, ..sealed(&file) }).unwrap() == content);
+            assert!(map_index(&sealed(&file)).unwrap() == content);
             let mut copy = copy_to_memory_file(&file.reopen().unwrap()).unwrap();
             copy.rewind().unwrap();
             let mut read = Vec::new();
             copy.read_to_end(&mut read).unwrap();
             assert!(read == content && MappedImage::from(content.to_vec())[..] == *content);
         }
-        let dir = tempfile::tempdir().unwrap();
-        assert!(open_index(dir.path(), id()).is_err() && open_image(&dir.path().join("none"), id()).is_err());
-    }
-
-    #[test]
-    fn nothing_is_read_beyond_the_end_of_what_is_mapped() {
-        let shared = SharedMapping::new(holding(b"four").as_file()).unwrap();
-        assert_eq!((shared.bytes(0, 4), shared.bytes(1, 2), shared.bytes(4, 0)), (&b"four"[..], &b"ou"[..], &b""[..]));
-        for (at, len) in [(0, 5), (4, 1), (5, 0), (usize::MAX, 1), (1, usize::MAX)] {
-            assert!(catch_unwind(AssertUnwindSafe(|| shared.bytes(at, len).len())).is_err(), "{at} {len}");
-        }
+        let empty = tempfile::tempdir().unwrap();
+        let dir = Directory::open(empty.path()).unwrap();
+        assert!(SealedFile::open(&dir, ".", id()).is_err() && SealedFile::open(&dir, "none", id()).is_err());
+        assert!(SealedFile::open_derived(&dir, ".").is_err());
     }
 }

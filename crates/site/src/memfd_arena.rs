@@ -4,6 +4,11 @@
 //! When an allocation is freed, its memory is released by punching a hole in the file, and the next allocation at that
 //! place gets new memory: the kernel may still be sending the old bytes (sendfile(2), NOTES), and what it sends must
 //! not change.
+//!
+//! The memory file is mapped while it is written to. That is sound because of three rules, which only this module has
+//! to keep: a range is written completely before it is read for the first time, it is not written again while it is
+//! read, and the file is never truncated. The file is anonymous, and its descriptor leaves the module only for the
+//! kernel to read from it.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,11 +18,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 
 use docwharf_base::locks::{Mutex, MutexGuard};
-
-use super::mapping::SharedMapping;
 
 /// The granularity of allocations in bytes: a memory page can only be released as a whole.
 const GRAIN_BYTES: u64 = 4096;
@@ -26,7 +30,8 @@ const GRAIN_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub struct MemfdArena {
     file: File,
-    map: SharedMapping,
+    /// All of `file`, for reading.
+    map: MmapRaw,
     /// The free ranges: length by offset. No two are adjacent.
     free: Mutex<BTreeMap<u64, u64>>,
 }
@@ -55,7 +60,15 @@ struct ArenaAllocation {
 
 impl AsRef<[u8]> for ArenaAllocation {
     fn as_ref(&self) -> &[u8] {
-        self.room.map.bytes(self.at as usize, self.len)
+        let at = self.at as usize;
+        assert!(
+            at.checked_add(self.len).is_some_and(|end| end <= self.room.map.len()),
+            "beyond the end of the mapping"
+        );
+        // SAFETY: the range is within the mapping (the assertion above), which `room` keeps. It is not written while it
+        // is read: `MemfdArena::store` hands out an allocation after it has written the range, and its range is
+        // allocated again only after it was dropped, and all readers with it.
+        unsafe { std::slice::from_raw_parts(self.room.map.as_ptr().add(at), self.len) }
     }
 }
 
@@ -75,7 +88,7 @@ impl MemfdArena {
         let bytes = bytes.next_multiple_of(GRAIN_BYTES);
         let file = File::from(memfd_create("docwharf-pages", MemfdFlags::CLOEXEC)?);
         ftruncate(&file, bytes)?;
-        let map = SharedMapping::new(&file)?;
+        let map = MmapOptions::new().map_raw_read_only(&file)?;
         Ok(Arc::new(MemfdArena { file, map, free: Mutex::new(BTreeMap::from([(0, bytes)])) }))
     }
 
@@ -135,6 +148,9 @@ fn round_to_grains(len: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::mem::ManuallyDrop;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
     use super::*;
 
     fn read(lies: &ArenaRange, len: usize) -> Vec<u8> {
@@ -158,6 +174,20 @@ mod tests {
         assert_eq!(read(&lies, 5000), [0; 5000], "its memory is gone");
         let (three, again) = room.store(&[3; 8192]).unwrap();
         assert_eq!((again.offset, three[8191], two[0]), (0, 3, 2));
+    }
+
+    #[test]
+    fn nothing_is_read_beyond_the_end_of_what_is_mapped() {
+        let room = MemfdArena::new(GRAIN_BYTES).unwrap();
+        let read = |at, len| {
+            // It is not dropped: its range is not one that was allocated.
+            let range = ManuallyDrop::new(ArenaAllocation { room: Arc::clone(&room), at, len });
+            catch_unwind(AssertUnwindSafe(|| range.as_ref().len()))
+        };
+        assert_eq!((read(0, 4096).ok(), read(1, 2).ok(), read(4096, 0).ok()), (Some(4096), Some(2), Some(0)));
+        for (at, len) in [(0, 4097), (4096, 1), (4097, 0), (u64::MAX, 1), (1, usize::MAX)] {
+            assert!(read(at, len).is_err(), "{at} {len}");
+        }
     }
 
     #[test]

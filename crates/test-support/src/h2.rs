@@ -1,4 +1,5 @@
-//! HTTP/2, in cleartext by prior knowledge or on a connection that is encrypted already, frame by frame, so that every frame can be wrong.
+//! HTTP/2, in cleartext by prior knowledge or on a connection that is encrypted already, frame by frame, so that every
+//! frame can be wrong.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};

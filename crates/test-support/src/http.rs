@@ -65,8 +65,9 @@ pub fn single(address: &str, method: &str, target: &str, headers: &[&str]) -> Re
     request(address, method, target, &[headers, &["Connection: close"]].concat())
 }
 
-/// Sends a request that keeps its connection, reads the answer to its end, and asks once more there: what stands behind an
-/// answer would be taken for the beginning of the next (RFC 9112, 6.3 and 9.3). `head` says that the request is a HEAD.
+/// Sends a request that keeps its connection, reads the answer to its end, and asks once more there: what stands behind
+/// an answer would be taken for the beginning of the next (RFC 9112, 6.3 and 9.3). `head` says that the request is a
+/// HEAD.
 #[track_caller]
 pub fn exchange<S: Read + Write>(stream: S, request: &[u8], head: bool) -> Response {
     let mut connection = Connection { stream, buffer: Vec::new() };

@@ -51,8 +51,8 @@ pub fn program() -> PathBuf {
 
 /// Copies the program to a path.
 ///
-/// Another program does it: a descriptor of ours that is open for writing would be held by a child that another test has
-/// just forked, and as long as it is, the copy cannot be started.
+/// Another program does it: a descriptor of ours that is open for writing would be held by a child that another test
+/// has just forked, and as long as it is, the copy cannot be started.
 pub fn copy_program(to: &Path) {
     let copied = Command::new("cp").arg(program()).arg(to).status().expect("cp runs");
     assert!(copied.success(), "the program cannot be copied to {}", to.display());

@@ -255,8 +255,8 @@ pub struct Plan {
     pub etag: Option<String>,
     /// Content coding of the bundle.
     pub coding: Option<Coding>,
-    /// Statuses that polls of a job give one after the other; the last is repeated. A text stands for a whole answer with that
-    /// status.
+    /// Statuses that polls of a job give one after the other; the last is repeated. A text stands for a whole answer
+    /// with that status.
     pub statuses: Vec<Value>,
     /// The ids of the next jobs; then they are numbered.
     pub job_ids: VecDeque<String>,
@@ -364,7 +364,8 @@ impl Upstream {
         Upstream::build(bundle, "http", Arc::new(|stream| Some(Box::new(stream))))
     }
 
-    /// An upstream that speaks through the result of `wrap` for a connection, and refuses connections until it is opened.
+    /// An upstream that speaks through the result of `wrap` for a connection, and refuses connections until it is
+    /// opened.
     pub fn build(bundle: Vec<u8>, scheme: &'static str, wrap: Wrap) -> Upstream {
         let (api, bucket) = (bound(), bound());
         let plan = Plan {

@@ -313,7 +313,8 @@ fn describe_follow_error(error: FollowError) -> RequestError {
     RequestError::new(RequestErrorCause::RefusedRedirect, format!("{status}: {what}"))
 }
 
-/// Converts an error response. The status decides; as much of the body is quoted as arrives within [`ERROR_BODY_TIMEOUT`].
+/// Converts an error response. The status decides; as much of the body is quoted as arrives within
+/// [`ERROR_BODY_TIMEOUT`].
 async fn read_error_response(mut response: reqwest::Response, url: &SafeUrl, scrubber: &Scrubber) -> RequestError {
     let status = response.status().as_u16();
     let headers = response.headers().clone();

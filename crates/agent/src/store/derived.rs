@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use docwharf_base::directory::EntryKind;
 use docwharf_base::model::version::VersionId;
+use docwharf_site::mapping::SealedFile;
 
 use super::writer::{StoreWriter, sweep_unrenamed};
 use super::{StoreError, VersionStore};
@@ -35,8 +36,9 @@ impl VersionStore {
     }
 
     /// Opens a derived file, if it exists.
-    pub fn derived_file(&self, id: VersionId, kind: &str) -> Option<File> {
-        self.directory().ok()?.file(Path::new(DERIVED).join(id.to_string()).join(kind)).ok()
+    pub fn derived_file(&self, id: VersionId, kind: &str) -> Option<SealedFile> {
+        let path = Path::new(DERIVED).join(id.to_string()).join(kind);
+        SealedFile::open_derived(self.directory().ok()?, path).ok()
     }
 
     /// Whether there is a file that [`Writer::give_up_large`] would remove.

@@ -36,7 +36,6 @@ pub mod space;
 pub mod writer;
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -46,6 +45,7 @@ use serde::{Deserialize, Serialize};
 use docwharf_base::directory::{Directory, EntryKind};
 use docwharf_base::model::units::show_size;
 use docwharf_base::model::version::VersionId;
+use docwharf_site::mapping::SealedFile;
 
 pub use history::HistoryEvent;
 use record::{DecodeError, StoreRecord};
@@ -235,13 +235,13 @@ impl VersionStore {
     }
 
     /// Opens the image of a version for reading.
-    pub fn image(&self, id: VersionId) -> io::Result<File> {
-        self.directory()?.file(Path::new("versions").join(id.to_string()).join(IMAGE))
+    pub fn image(&self, id: VersionId) -> io::Result<SealedFile> {
+        SealedFile::open(self.directory()?, Path::new("versions").join(id.to_string()).join(IMAGE), id)
     }
 
     /// Opens the index of a version for reading.
-    pub fn index(&self, id: VersionId) -> io::Result<File> {
-        self.directory()?.file(Path::new("versions").join(id.to_string()).join(INDEX))
+    pub fn index(&self, id: VersionId) -> io::Result<SealedFile> {
+        SealedFile::open(self.directory()?, Path::new("versions").join(id.to_string()).join(INDEX), id)
     }
 
     /// Removes the copy of a bundle that lies directly in `staging/`; does nothing for a path elsewhere. The command

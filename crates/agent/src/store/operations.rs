@@ -112,8 +112,8 @@ pub trait StoreOperations {
         self.decide(record, |_| ())
     }
 
-    /// Writes the record of a sync as [`StoreOperations::save`] does; before writing, `decide` changes it on the basis of the
-    /// current state.
+    /// Writes the record of a sync as [`StoreOperations::save`] does; before writing, `decide` changes it on the basis
+    /// of the current state.
     fn decide<T>(&self, record: &mut StoreRecord, decide: impl FnOnce(&mut StoreRecord) -> T) -> Result<T, StoreError> {
         self.with_record_lock(|| {
             let before = match self.record() {

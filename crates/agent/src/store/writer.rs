@@ -15,6 +15,7 @@ use docwharf_base::durable::FileLock;
 use docwharf_base::error_chain::{ErrorChain, error_message};
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::version::VersionId;
+use docwharf_site::mapping::SealedFile;
 
 use super::derived::DERIVED;
 use super::operations::StoreOperations;
@@ -255,7 +256,7 @@ impl StoreWriter {
         stage: &VersionStage,
         image: &File,
         id: VersionId,
-        whole: impl FnOnce(File) -> bool,
+        whole: impl FnOnce(SealedFile) -> bool,
     ) -> Result<CommitOutcome, StoreError> {
         let (target, name) = (self.store.version_dir(id), id.to_string());
         let versions = self.store.folder("versions")?;

@@ -17,7 +17,7 @@ use docwharf_base::directory::FileId;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::index::ImageIndex;
-use docwharf_site::mapping;
+use docwharf_site::mapping::{self, SealedFile};
 use docwharf_site::seal::{self, SealOptions};
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -49,19 +49,19 @@ pub fn index(store: &VersionStore, id: VersionId) -> io::Result<ImageIndex> {
 /// Maps a version's index; also returns the length of the image that it must belong to.
 fn index_bytes(store: &VersionStore, id: VersionId) -> io::Result<(Bytes, u64)> {
     let length = store.image(id)?.metadata()?.len();
-    Ok((mapping::map_index(store.index(id)?, id)?, length))
+    Ok((mapping::map_index(&store.index(id)?)?, length))
 }
 
 /// Opens a version without repairing or writing anything.
 pub fn read(store: &VersionStore, id: VersionId) -> io::Result<SealedVersion> {
     let index = index(store, id)?;
-    let image = mapping::map_image(store.image(id)?, id)?;
+    let image = mapping::map_image(store.image(id)?)?;
     Ok(SealedVersion::new(id, image, index))
 }
 
 /// Opens an image and leases it, so that it is not pruned. An image that is being pruned is no longer there. If another
 /// process holds an exclusive lock, that lock keeps the version from being pruned; it is served all the same.
-fn leased(store: &VersionStore, id: VersionId) -> io::Result<File> {
+fn leased(store: &VersionStore, id: VersionId) -> io::Result<SealedFile> {
     let deadline = Instant::now() + REMOVAL_TIMEOUT;
     loop {
         let file = store.image(id)?;
@@ -135,7 +135,7 @@ fn open_with(
         Some(index) => index,
         None => made_again(writer, id, effort, &file)?,
     };
-    let image = mapping::map_image(file, id).map_err(failed)?;
+    let image = mapping::map_image(file).map_err(failed)?;
     Ok(SealedVersion::new(id, image, index))
 }
 

@@ -72,7 +72,7 @@ fn judge(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
     let _ = flock(&image, FlockOperation::NonBlockingLockShared);
     // Drops the file from the page cache, so that it is read from the disk. Pages that are mapped stay.
     let _ = fadvise(&image, 0, None, Advice::DontNeed);
-    let proven = verify_slowly(image, &path, &mut pace());
+    let proven = verify_slowly(image.into_file(), &path, &mut pace());
     let mut whole = ScrubResult::Whole;
     let damage = match proven {
         Ok(proven) if proven.id != id => Some("it holds another content".to_owned()),

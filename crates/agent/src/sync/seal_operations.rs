@@ -1,8 +1,6 @@
 //! Sealing and opening of versions: the operations of a store that read and write content. The code that decides about
 //! versions uses this trait alone, so that a simulation can replace the implementation.
 
-use std::fs::File;
-
 use rustix::fs::{FlockOperation, flock};
 
 use crate::store::operations::StoreOperations;
@@ -15,6 +13,7 @@ use docwharf_base::directory::{FileAccess, FileRequirements};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
+use docwharf_site::mapping::SealedFile;
 use docwharf_site::seal::{self, ImageSpace, SealError, SealOptions, SealProgress, SealedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -82,7 +81,7 @@ pub struct SealedStage {
     stage: VersionStage,
     sealing: SealedBundle,
     /// Shared locks on the image, and on the version's stored image if it is known already.
-    leases: Vec<File>,
+    leases: Vec<SealedFile>,
 }
 
 /// Verifies and seals a bundle that has arrived completely.
@@ -165,7 +164,7 @@ impl SealOperations for StoreWriter {
             let _ = flock(lease, FlockOperation::NonBlockingLockShared);
         }
         let stored = self.store().version_dir(id).join(IMAGE);
-        let whole = |file| is_whole(file, &stored, id, &sealing.image, effort);
+        let whole = |file: SealedFile| is_whole(file.into_file(), &stored, id, &sealing.image, effort);
         let committed = StoreWriter::commit(self, stage, &sealing.image, id, whole)?;
         if committed == CommitOutcome::Known && open::index(self.store(), id).is_err() {
             // The image is undamaged, but the index is not: opening rebuilds it.

@@ -128,7 +128,8 @@ impl ContentEncoder {
 }
 
 /// Returns the base-2 logarithm of the smallest window that holds the content: at high qualities the encoder's tables
-/// grow with the window. At the quality [`FAST_BROTLI_QUALITY`] a small window would select other tables, which are slower.
+/// grow with the window. At the quality [`FAST_BROTLI_QUALITY`] a small window would select other tables, which are
+/// slower.
 fn window_log(effort: i32, len: u64) -> i32 {
     if effort == FAST_BROTLI_QUALITY {
         return MAX_WINDOW_LOG;

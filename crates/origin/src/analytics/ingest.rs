@@ -56,8 +56,8 @@ pub struct Event {
     pub clicked_page: Option<String>,
 }
 
-/// A list of which only the first [`MAX_BATCH_EVENTS`] elements are kept and the others are counted: a body of many short
-/// events would take many times its size in memory.
+/// A list of which only the first [`MAX_BATCH_EVENTS`] elements are kept and the others are counted: a body of many
+/// short events would take many times its size in memory.
 #[derive(Debug, Clone)]
 pub(super) struct BoundedList<T> {
     first: Vec<T>,

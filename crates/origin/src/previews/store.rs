@@ -27,7 +27,7 @@ use docwharf_base::durable::{self, FileLock};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::index::ImageIndex;
-use docwharf_site::mapping;
+use docwharf_site::mapping::{self, SealedFile};
 use docwharf_site::seal::{self, SealError, SealOptions, SealedBundle, VerifiedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -189,7 +189,7 @@ impl PreviewStore {
         self.directory.sync().map_err(io_error("sync", &self.folder))?;
         let index =
             ImageIndex::decode(index, image_len, proven.id).map_err(io::Error::other).map_err(io_error("open", &to))?;
-        let image = mapping::map_image(image, proven.id).map_err(io_error("map", &to))?;
+        let image = mapping::map_image(image).map_err(io_error("map", &to))?;
         Ok(SealedVersion::new(proven.id, image, index))
     }
 
@@ -203,9 +203,10 @@ impl PreviewStore {
         let dir = self.folder.join(id);
         let path = dir.join(IMAGE);
         let shelved = self.directory.directory(id).map_err(io_error("open", &dir))?;
-        let image = shelved.file(IMAGE).map_err(io_error("open", &path))?;
+        let image = SealedFile::open(&shelved, IMAGE, version).map_err(io_error("open", &path))?;
         let metadata = image.metadata().map_err(io_error("look at", &path))?;
-        let stored = shelved.file(INDEX).and_then(|index| mapping::map_index(index, version)).unwrap_or_default();
+        let stored = SealedFile::open(&shelved, INDEX, version);
+        let stored = stored.and_then(|index| mapping::map_index(&index)).unwrap_or_default();
         let known = ImageIndex::decode(stored.clone(), metadata.len(), version).ok();
         let index = if let Some(index) = known {
             index
@@ -231,7 +232,7 @@ impl PreviewStore {
         {
             tracing::warn!("cannot write the index in {}: {error}", dir.display());
         }
-        let image = mapping::map_image(image, version).map_err(io_error("map", &path))?;
+        let image = mapping::map_image(image).map_err(io_error("map", &path))?;
         Ok(SealedVersion::new(version, image, index))
     }
 

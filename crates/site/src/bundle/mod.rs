@@ -1,8 +1,8 @@
 //! Readers of bundles: ZIP and tar archives, and folders. A bundle is untrusted input until it has been read to its
 //! end.
 //!
-//! Every reader yields a sequence of entries ([`DirectoryEntries`]) and refuses by the same rules ([`policy`]). [`flavor`]
-//! decides which of the entries belong to the site. This module writes nothing.
+//! Every reader yields a sequence of entries ([`DirectoryEntries`]) and refuses by the same rules ([`policy`]).
+//! [`flavor`] decides which of the entries belong to the site. This module writes nothing.
 
 pub mod archive_stream;
 pub mod folder;

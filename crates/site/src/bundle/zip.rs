@@ -89,7 +89,8 @@ impl ZipArchive {
         ZipArchive::read(file, path, limits, false)
     }
 
-    /// Reads and checks the central directory of an image that docwharf wrote, in which [`RAW_NAME_FIELD_ID`] is honoured.
+    /// Reads and checks the central directory of an image that docwharf wrote, in which [`RAW_NAME_FIELD_ID`] is
+    /// honoured.
     pub fn open_image(file: File, path: &Path, limits: &BundleLimits) -> Result<ZipArchive, BundleReadError> {
         ZipArchive::read(file, path, limits, true)
     }

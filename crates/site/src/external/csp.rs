@@ -147,8 +147,8 @@ pub fn compute_policies(
     Some(builder.into_inner().policies())
 }
 
-/// Returns the policy that is sent before the site has been read. Only [`CspPreset::Airgap`], which does not depend on the
-/// site, has one.
+/// Returns the policy that is sent before the site has been read. Only [`CspPreset::Airgap`], which does not depend on
+/// the site, has one.
 pub fn provisional_policy(rules: &CspRules) -> Option<String> {
     let unknown =
         SiteFacts { evaluates: true, wasm: true, data_scripts: true, data_styles: true, ..SiteFacts::default() };

@@ -3,8 +3,8 @@
 //! its purpose. The content security policies ([`csp`]) and the report of `bundle audit` ([`audit`]) are computed from
 //! these facts.
 //!
-//! Files may be hostile. Reading one page needs at most [`page::QUERY_MEMORY_BYTES`] bytes, of any other file only the first
-//! [`TEXT`] bytes are read, and the receivers of the facts bound what they keep of a whole site.
+//! Files may be hostile. Reading one page needs at most [`page::QUERY_MEMORY_BYTES`] bytes, of any other file only the
+//! first [`TEXT`] bytes are read, and the receivers of the facts bound what they keep of a whole site.
 
 pub mod address;
 pub mod audit;

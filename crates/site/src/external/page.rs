@@ -1,8 +1,9 @@
 //! Reads an HTML page as a browser does, and reports the addresses that it fetches and its inline scripts and styles.
 //!
 //! A policy identifies an inline script by the SHA-256 of its text as the HTML parser produces it: decoded, with line
-//! ends normalised to `\n` and NUL replaced. If that text is not certain, [`ContentFact::Unsure`] is reported: character
-//! references in a script in SVG, character names that are not known here, a page that is not read to its end.
+//! ends normalised to `\n` and NUL replaced. If that text is not certain, [`ContentFact::Unsure`] is reported:
+//! character references in a script in SVG, character names that are not known here, a page that is not read to its
+//! end.
 
 use std::cell::RefCell;
 

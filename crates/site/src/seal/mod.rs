@@ -34,6 +34,7 @@ use crate::bundle::zip_entry::ZipReader;
 use crate::bundle::{BundleKind, BundleReadError, BundleReader};
 use crate::image::ImageWriter;
 use crate::index::{self, IndexEntry};
+use crate::mapping::SealedFile;
 use docwharf_base::directory::{Directory, FileAccess, FileId, FileRequirements};
 use docwharf_base::growing_file::WriteProgress;
 use docwharf_base::model::digest::Digest;
@@ -207,8 +208,8 @@ impl VerifiedBundle {
 pub struct SealedBundle {
     /// The verified bundle.
     pub proven: VerifiedBundle,
-    /// The image, open for reading.
-    pub image: File,
+    /// The image, which is not written any more.
+    pub image: SealedFile,
     /// The length of the image in bytes.
     pub image_len: u64,
     /// Whether the received ZIP became the image unchanged.
@@ -353,6 +354,7 @@ fn seal_zip(
             let image_len = proved.archive.1;
             let proven = finish_verification(proved.gathered, BundleKind::Zip, Some(proved.archive));
             let proven = proven.map_err(|refusal| lift(refusal.into()))?;
+            let image = SealedFile::from_sealing(image, proven.id);
             return Ok(SealedBundle { proven, image, image_len, adopted: true });
         }
         (proved.archive, zip)
@@ -398,6 +400,7 @@ fn seal_moved_zip(
             let image_len = proved.archive.1;
             let proven = finish_verification(proved.gathered, BundleKind::Zip, Some(proved.archive));
             let proven = proven.map_err(|refusal| lift(refusal.into()))?;
+            let image = SealedFile::from_sealing(image, proven.id);
             return Ok(SealedBundle { proven, image, image_len, adopted: true });
         }
         archive = Some(proved.archive);
@@ -454,6 +457,7 @@ fn write_new_image<E: BundleReader>(
     if effort.durable {
         image.sync_all().map_err(write)?;
     }
+    let image = SealedFile::from_sealing(image, proven.id);
     Ok(SealedBundle { proven, image, image_len, adopted: false })
 }
 

@@ -95,10 +95,9 @@ fn pack_measured(
     let mut output = tempfile::Builder::new().prefix(".docwharf-").tempfile_in(parent).map_err(write)?;
     if kind == BundleKind::Zip {
         let effort = SealOptions { level: GZIP_LEVEL, ..*effort };
-        let mut sealing = seal(folder, &ImageSpace::Unlinked(parent.to_owned()), &effort, writing)?;
-        io::Seek::rewind(&mut sealing.image)
-            .and_then(|()| io::copy(&mut sealing.image, output.as_file_mut()))
-            .map_err(write)?;
+        let sealing = seal(folder, &ImageSpace::Unlinked(parent.to_owned()), &effort, writing)?;
+        let mut image = sealing.image.into_file();
+        io::Seek::rewind(&mut image).and_then(|()| io::copy(&mut image, output.as_file_mut())).map_err(write)?;
     } else {
         let items = FolderReader::open(folder, &effort.limits).map_err(|e| SealError::from_read(e, folder, parent))?;
         write_tar(items, kind, output.as_file_mut(), writing).map_err(write)?;

@@ -70,7 +70,7 @@ pub fn unpack(
     let beside = if exists { to } else { parent };
     let SealedBundle { proven, image, .. } = seal(from, &ImageSpace::Unlinked(beside.to_owned()), effort, meter)?;
     let tree = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(beside).map_err(write_error(beside))?;
-    let image = mapping::map_image(image, proven.id).map_err(write_error(beside))?;
+    let image = mapping::map_image(image).map_err(write_error(beside))?;
     let mut made = FileTree::new(File::open(tree.path()).map_err(write_error(tree.path()))?, None);
     if raw {
         for folder in &proven.folders {
