@@ -358,7 +358,7 @@ const BOUNDS: &[(&str, &[Constant])] = &[
         "answers thrown away",
         &[
             ("crates/serve/src/http2/abuse_counters.rs", "RESET_BURST"),
-            ("crates/serve/src/two/abuse_counters.rs", "RESETS_PER_SECOND"),
+            ("crates/serve/src/http2/abuse_counters.rs", "RESETS_PER_SECOND"),
         ],
     ),
     (

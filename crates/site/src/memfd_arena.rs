@@ -1,4 +1,4 @@
-//! An arena in a memory file (memfd_create(2)): stored bytes can be read like any memory, and the kernel can send them
+//! An arena in a memory file (`memfd_create(2)`): stored bytes can be read like any memory, and the kernel can send them
 //! without a copy (sendfile(2)).
 //!
 //! When an allocation is freed, its memory is released by punching a hole in the file, and the next allocation at that

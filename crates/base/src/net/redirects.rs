@@ -322,7 +322,8 @@ mod tests {
                     };
                     assert_eq!(end(&own), expected, "{at}");
                     let leaves_https = (start, scheme) == ("https", "http");
-                    let expected = if leaves_https { Err(RedirectRefusal::LeavesHttps(shown)) } else { Ok(location) };
+                    let expected =
+                        if leaves_https { Err(RedirectRefusal::LeavesHttps(shown)) } else { Ok(location.clone()) };
                     assert_eq!(end(&any), expected, "{at}");
                 }
             }
