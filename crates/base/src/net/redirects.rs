@@ -352,12 +352,14 @@ mod tests {
         assert_eq!(back, Err(RedirectRefusal::LeavesHttps("http://a.example/".to_owned())));
     }
 
+    /// URL and Authorization header of each request.
+    type SentRequests = Vec<(String, Option<String>)>;
+    /// Status and URL of the last response.
+    type FinalResponse = Result<(u16, String), FollowError>;
+
     /// Requests `https://a.example/0` of a server that gives these responses. Returns the URL and the Authorization
     /// header of each request, and the status and URL of the last response.
-    fn requests(
-        policy: &RedirectPolicy,
-        responses: &[(u16, &str)],
-    ) -> (Vec<(String, Option<String>)>, Result<(u16, String), FollowError>) {
+    fn requests(policy: &RedirectPolicy, responses: &[(u16, &str)]) -> (SentRequests, FinalResponse) {
         let http = build_client(&NetworkSettings::default()).unwrap();
         let (mut sent, mut responses) = (Vec::new(), responses.iter());
         let first = url("https://a.example/0");
