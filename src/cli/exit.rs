@@ -276,7 +276,7 @@ fn origin_code(error: &OriginError) -> u8 {
 /// Returns the exit code and the message that the daemon sends over its control socket when a command fails.
 pub(super) fn exit_code_and_message(error: &CommandError<'_>) -> (u8, String) {
     match error {
-        CommandError::Work(error) => (sync_code(error), format!("{}{}", ErrorChain(error), advice_for(*error))),
+        CommandError::Work(error) => (sync_code(error), format!("{}{}", ErrorChain(*error), advice_for(*error))),
         CommandError::OtherConfiguration => {
             let message = "this daemon has another configuration than the one that was named: leave --config out to \
                            use the daemon's, or stop the daemon";

@@ -1,7 +1,7 @@
 //! Checks the clock against the servers that have responded, otherwise against the newest receipt in the store.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use docwharf_agent::store::VersionStore;
 use docwharf_base::clock::now_unix_seconds;
@@ -52,6 +52,8 @@ fn newest(root: &Path) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::super::CheckStatus;
     use super::*;
 
