@@ -16,19 +16,19 @@
 //! [`Settings::storage`] has its default.
 //!
 //! ```no_run
-//! use docwharf_base::model::limits::Limits;
-//! use docwharf_origin::source::Source;
-//! use docwharf_origin::{Domain, Organization, Origin, Project, Settings};
-//! use docwharf_site::seal::Effort;
+//! use docwharf_base::model::limits::BundleLimits;
+//! use docwharf_origin::source::ProjectSource;
+//! use docwharf_origin::{Domain, Organization, OriginProject, OriginServer, OriginSettings};
+//! use docwharf_site::seal::SealOptions;
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut settings = Settings::new(Effort::new(Limits::default()));
+//! let mut settings = OriginSettings::new(SealOptions::new(BundleLimits::default()));
 //! settings.organizations.push(Organization {
 //!     id: "acme".to_owned(),
-//!     projects: vec![Project {
+//!     projects: vec![OriginProject {
 //!         id: "docs".to_owned(),
 //!         domain: Domain::parse("docs.example.com")?,
-//!         source: Source::Directory("site".into()),
+//!         source: ProjectSource::Directory("site".into()),
 //!         exports: true,
 //!         previews: false,
 //!     }],
@@ -36,7 +36,7 @@
 //! // Clients authenticate with the key in this file.
 //! settings.key_file = Some(("acme".to_owned(), "key".into()));
 //!
-//! let origin = Origin::new(settings)?;
+//! let origin = OriginServer::new(settings)?;
 //! let listener = std::net::TcpListener::bind("127.0.0.1:8090")?;
 //! let (_stop, stopped) = tokio::sync::watch::channel(false);
 //! docwharf_origin::serve(origin, vec![listener], stopped).await?;

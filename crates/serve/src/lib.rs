@@ -24,17 +24,17 @@
 //! ```no_run
 //! use std::io;
 //!
-//! use docwharf_serve::listener::{self, Listener};
-//! use docwharf_serve::{Settings, Site};
-//! use docwharf_site::sealed::Sealed;
+//! use docwharf_serve::listener::{self, HttpListener};
+//! use docwharf_serve::{Site, SiteSettings};
+//! use docwharf_site::sealed_version::SealedVersion;
 //!
 //! /// Serves one version until the process ends.
-//! async fn run(version: Sealed) -> io::Result<()> {
-//!     let site = Site::new(Settings::default());
-//!     site.show(version);
+//! async fn run(version: SealedVersion) -> io::Result<()> {
+//!     let site = Site::new(SiteSettings::default());
+//!     site.set_version(version);
 //!     let socket = listener::bind(([127, 0, 0, 1], 8080).into())?;
 //!     let (_stop, stopped) = tokio::sync::watch::channel(false);
-//!     listener::serve(vec![Listener::from(socket)], site, stopped).await
+//!     listener::serve(vec![HttpListener::from(socket)], site, stopped).await
 //! }
 //! ```
 
