@@ -57,7 +57,7 @@ pub fn range(data: &[u8]) {
     match &part {
         RequestedRange::Slice(from, to) => assert!(inside(&(*from, *to))),
         RequestedRange::Slices(slices) => {
-            assert!(slices.len() > 1 && slices.len() <= MAX_RANGES && slices.iter().all(inside))
+            assert!(slices.len() > 1 && slices.len() <= MAX_RANGES && slices.iter().all(inside));
         }
         RequestedRange::Whole | RequestedRange::NotSatisfiable => {}
     }

@@ -92,7 +92,7 @@ pub fn rules(data: &[u8]) {
             assert_eq!(resolve_address(&site, &address.as_bytes()[1..], slashes), LookupResult::File(file));
         }
         RouteResult::Nothing => {
-            assert_eq!(resolve_address(&site, &address.as_bytes()[1..], slashes), LookupResult::Nothing)
+            assert_eq!(resolve_address(&site, &address.as_bytes()[1..], slashes), LookupResult::Nothing);
         }
     }
     // Following it comes to an end, and whatever is wrong is found without a panic.

@@ -33,7 +33,7 @@ const PROGRAM: &str = "/proc/self/exe";
 const MAX_ERROR_OUTPUT_BYTES: u64 = 500;
 /// The maximum size of an index in bytes.
 const MAX_INDEX_BYTES: u64 = 4 << 30;
-/// Niceness of the process: the lowest priority. The kernel derives the I/O priority from it as well (ioprio_set(2)).
+/// Niceness of the process: the lowest priority. The kernel derives the I/O priority from it as well (`ioprio_set(2)`).
 const ENCODER_NICENESS: i32 = 19;
 
 /// The task of an encoder process.

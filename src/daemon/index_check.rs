@@ -51,7 +51,7 @@ impl Agent {
                 self.handle_damage(DamagedVersion { id, why: ErrorChain(&error).to_string() }).await;
             }
             Err(error) => {
-                tracing::error!("{}; it is served with the index that it was opened with", ErrorChain(&error))
+                tracing::error!("{}; it is served with the index that it was opened with", ErrorChain(&error));
             }
         }
     }

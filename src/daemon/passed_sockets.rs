@@ -1,5 +1,5 @@
 //! Socket activation: listening sockets that the service manager opens, passes to this process and keeps while it
-//! restarts (`LISTEN_FDS`, sd_listen_fds(3)).
+//! restarts (`LISTEN_FDS`, `sd_listen_fds(3)`).
 
 use std::io;
 use std::net::TcpListener;

@@ -133,7 +133,7 @@ pub(super) async fn maintain_codings(
             match end {
                 EncodingResult::Done => failures = 0,
                 EncodingResult::Cancelled if site.current().is_some_and(|now| now.id == id) => {
-                    wait = Some(NO_SPACE_RETRY_DELAY)
+                    wait = Some(NO_SPACE_RETRY_DELAY);
                 }
                 EncodingResult::Cancelled => continue,
                 EncodingResult::NoSpace(why) => {

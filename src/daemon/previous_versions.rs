@@ -59,7 +59,7 @@ fn open_previous_versions(store: &VersionStore, site: &Site) {
         match open::read(store, id) {
             Ok(version) => site.retain_version(version, age),
             Err(error) => {
-                tracing::debug!("version {} is not kept for its assets: {}", id.short(), error_message(&error))
+                tracing::debug!("version {} is not kept for its assets: {}", id.short(), error_message(&error));
             }
         }
     }

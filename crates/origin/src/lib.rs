@@ -240,7 +240,7 @@ impl OriginServer {
             match state {
                 // The missing folder of one project must not stop the others.
                 OriginStorage::Folder(_) => {
-                    tracing::error!("{}; its exports fail until it is there", ErrorChain(&error))
+                    tracing::error!("{}; its exports fail until it is there", ErrorChain(&error));
                 }
                 OriginStorage::Temporary => return Err(error),
             }

@@ -530,7 +530,7 @@ impl<'a> FileResponse<'a> {
         match (self.entry.coding, self.kind) {
             (EntryCompression::Stored, MarkdownRole::NotNegotiated) => {}
             (EntryCompression::Deflate, MarkdownRole::NotNegotiated) => {
-                drop(headers.insert(VARY, HeaderValue::from_static("accept-encoding")))
+                drop(headers.insert(VARY, HeaderValue::from_static("accept-encoding")));
             }
             // Either the page or its Markdown may be compressed, so both fields are named.
             (_, _) => drop(headers.insert(VARY, HeaderValue::from_static("accept, accept-encoding"))),

@@ -189,7 +189,7 @@ pub(super) fn read_all(
         period = anew;
         kept.write(|spool| spool.begin(&question, &notes));
         page = read_pages(caller, &period, SearchPageReader::all(limit), |page| {
-            kept.write(|spool| spool.push(&json!(page)))
+            kept.write(|spool| spool.push(&json!(page)));
         });
     }
     match page {

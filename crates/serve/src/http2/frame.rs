@@ -2,7 +2,7 @@
 
 /// The length of a frame header in bytes.
 pub(super) const HEADER_BYTES: usize = 9;
-/// The largest payload in bytes. It is the initial SETTINGS_MAX_FRAME_SIZE, which we do not raise (RFC 9113, section
+/// The largest payload in bytes. It is the initial `SETTINGS_MAX_FRAME_SIZE`, which we do not raise (RFC 9113, section
 /// 6.5.2).
 pub(super) const MAX_PAYLOAD_BYTES: usize = 16_384;
 

@@ -110,7 +110,7 @@ struct DeferredResponse {
     stream: u32,
     /// Whether the request's body is still being sent.
     is_request_open: bool,
-    /// The total of the WINDOW_UPDATE frames that came for the stream meanwhile, in bytes.
+    /// The total of the `WINDOW_UPDATE` frames that came for the stream meanwhile, in bytes.
     widened: u32,
     response: Pin<Box<dyn Future<Output = Response<LoggedBody>> + Send>>,
 }
@@ -181,7 +181,7 @@ impl Http2Connection {
         two
     }
 
-    /// Queues our SETTINGS (RFC 9113, section 6.5.2). The last one is SETTINGS_NO_RFC7540_PRIORITIES (RFC 9218, section
+    /// Queues our SETTINGS (RFC 9113, section 6.5.2). The last one is `SETTINGS_NO_RFC7540_PRIORITIES` (RFC 9218, section
     /// 2.1).
     fn queue_settings(&mut self) {
         let settings = [(3u16, MAX_STREAMS as u32), (6, hpack::MOST_FIELDS as u32), (9, 1)];

@@ -200,12 +200,12 @@ impl Http2Connection {
             DiscardAction::Nothing => {}
             DiscardAction::Widen(by) => self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, id, &by.to_be_bytes()),
             DiscardAction::Stop => {
-                self.send_buffer.queue_frame(frame::RST_STREAM, 0, id, &(ErrorCode::None as u32).to_be_bytes())
+                self.send_buffer.queue_frame(frame::RST_STREAM, 0, id, &(ErrorCode::None as u32).to_be_bytes());
             }
         }
     }
 
-    /// Handles END_STREAM on a stream.
+    /// Handles `END_STREAM` on a stream.
     fn end_request(&mut self, id: u32) {
         self.streams.end_request(id);
         if let Some(later) = self.deferred.iter_mut().find(|later| later.stream == id) {

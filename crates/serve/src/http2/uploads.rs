@@ -9,14 +9,14 @@ use super::frame::{ErrorCode, Http2Error};
 const WINDOW_BYTES: usize = 65_535;
 /// The number of received bytes after which the connection's window is widened again.
 const WINDOW_UPDATE_BYTES: usize = 32 * 1024;
-/// The number of bodies that are remembered: DATA may still arrive after a RST_STREAM that stops the peer.
+/// The number of bodies that are remembered: DATA may still arrive after a `RST_STREAM` that stops the peer.
 const MAX_UPLOADS: usize = 256;
 /// The number of bytes that may be discarded on a connection, and the increase for each completed response. A peer that
 /// sends more does not stop when it should.
 const MAX_DISCARDED_BYTES: u64 = 16 << 20;
 const DISCARDED_BYTES_PER_RESPONSE: u64 = 64 << 10;
 
-/// The number of bytes of a body that are read and discarded after its response. A client that is stopped by RST_STREAM
+/// The number of bytes of a body that are read and discarded after its response. A client that is stopped by `RST_STREAM`
 /// may lose the response with it (curl before 8), so a short body may end by itself.
 const MAX_DISCARDED_BODY_BYTES: u64 = 4 << 20;
 /// The least number of bytes by which the window of a stream is widened.
@@ -28,7 +28,7 @@ pub(super) enum DiscardAction {
     Nothing,
     /// Widen the window of the stream by this many bytes.
     Widen(u32),
-    /// Stop the peer by RST_STREAM.
+    /// Stop the peer by `RST_STREAM`.
     Stop,
 }
 
@@ -52,7 +52,7 @@ struct Upload {
     used: u32,
     /// Whether the response has been queued completely, so that the rest of the body is only discarded.
     is_answered: bool,
-    /// Whether the peer was stopped by RST_STREAM.
+    /// Whether the peer was stopped by `RST_STREAM`.
     is_stopped: bool,
     /// The declared Content-Length.
     length: Option<u64>,

@@ -173,7 +173,7 @@ impl<'a> Copy<'a> {
             match self.met(&at) {
                 // A redirect rule cannot match a query, so the link points to the target of the redirect.
                 Some(CrawlOutcome::Moved(_, LinkTarget::Here { address, .. })) if at.query.is_some() => {
-                    at = address.clone()
+                    at = address.clone();
                 }
                 Some(CrawlOutcome::Moved(_, LinkTarget::Elsewhere(url))) if at.query.is_some() => {
                     return Some(url.to_string());

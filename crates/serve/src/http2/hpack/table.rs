@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// The largest dynamic table in bytes: the initial SETTINGS_HEADER_TABLE_SIZE, which we do not change (RFC 9113,
+/// The largest dynamic table in bytes: the initial `SETTINGS_HEADER_TABLE_SIZE`, which we do not change (RFC 9113,
 /// section 6.5.2).
 pub(super) const MAX_TABLE_BYTES: usize = 4096;
 /// The size that an entry counts besides its name and value, in bytes (RFC 7541, section 4.1).
