@@ -1,34 +1,34 @@
 //! The management API, served by docwharf itself: for teams that publish their own documentation, for closed networks,
 //! and for tests.
 //!
-//! An [`Organization`] owns [`OriginProject`]s and keys ([`keys`]). A client with a key can request three things: an export
-//! ([`exports`]) of a project's [`source`], a preview of a branch ([`previews`]), and the terms that readers searched
-//! for ([`analytics`]). For a completed export it gets a signed link that expires ([`links`]). The link alone is enough
-//! to download the bundle; no key is needed ([`bundles`]). Agents that only need to know whether a site has changed
-//! request its sitemap, which needs no key ([`survey`]). One table lists all operations with their paths and methods
-//! ([`table`]), and the `OpenAPI` document is generated from it ([`openapi`]).
+//! An [`Organization`] owns [`OriginProject`]s and keys ([`api_keys`]). A client with a key can request three things: an
+//! export ([`exports`]) of a project's [`source`], a preview of a branch ([`previews`]), and the terms that readers
+//! searched for ([`analytics`]). For a completed export it gets a signed link that expires ([`signed_links`]). The link
+//! alone is enough to download the bundle; no key is needed ([`bundle_downloads`]). Agents that only need to know whether
+//! a site has changed request its sitemap, which needs no key ([`site_survey`]). One table lists all operations with
+//! their paths and methods ([`operations`]), and the `OpenAPI` document is generated from it ([`openapi`]).
 //!
-//! Every acknowledged change is on disk ([`db`]), so it survives a crash of the process.
+//! Every acknowledged change is on disk ([`database`]), so it survives a crash of the process.
 //!
 //! # Example
 //!
-//! An origin that serves exports of one folder. Jobs and bundles are in a temporary folder, because [`Settings::storage`]
-//! has its default.
+//! An origin that serves exports of one folder. Jobs and bundles are in a temporary folder, because
+//! [`OriginSettings::storage`] has its default.
 //!
 //! ```no_run
-//! use docwharf_base::model::limits::Limits;
-//! use docwharf_origin::source::Source;
-//! use docwharf_origin::{Domain, Organization, Origin, Project, Settings};
-//! use docwharf_site::seal::Effort;
+//! use docwharf_base::model::limits::BundleLimits;
+//! use docwharf_origin::source::ProjectSource;
+//! use docwharf_origin::{Domain, Organization, OriginProject, OriginServer, OriginSettings};
+//! use docwharf_site::seal::SealOptions;
 //!
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut settings = Settings::new(Effort::new(Limits::default()));
+//! let mut settings = OriginSettings::new(SealOptions::new(BundleLimits::default()));
 //! settings.organizations.push(Organization {
 //!     id: "acme".to_owned(),
-//!     projects: vec![Project {
+//!     projects: vec![OriginProject {
 //!         id: "docs".to_owned(),
 //!         domain: Domain::parse("docs.example.com")?,
-//!         source: Source::Directory("site".into()),
+//!         source: ProjectSource::Directory("site".into()),
 //!         exports: true,
 //!         previews: false,
 //!     }],
@@ -36,7 +36,7 @@
 //! // Clients authenticate with the key in this file.
 //! settings.key_file = Some(("acme".to_owned(), "key".into()));
 //!
-//! let origin = Origin::new(settings)?;
+//! let origin = OriginServer::new(settings)?;
 //! let listener = std::net::TcpListener::bind("127.0.0.1:8090")?;
 //! let (_stop, stopped) = tokio::sync::watch::channel(false);
 //! docwharf_origin::serve(origin, vec![listener], stopped).await?;

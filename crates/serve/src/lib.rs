@@ -11,12 +11,13 @@
 //! The client is identified ([`peer`], [`cidr`]) and checked against the access policy ([`access`]). The request is
 //! then checked as HTTP requires ([`handler`]), its path is resolved to a file or a rule ([`docwharf_site::lookup`],
 //! [`docwharf_site::rules`]), and its preconditions are evaluated ([`conditional`]). The form ([`negotiate`],
-//! [`coded`]) and the byte ranges ([`range`], [`multipart`]) of the response are chosen, and the body is made
-//! ([`body`]). Header fields that every response has are added ([`dress`], [`fields`], [`policy`]). The access log gets
-//! a line when the body has been sent ([`tally`], [`line`], [`log`]). Most requests are simple ones; the heads of their
+//! [`precompressed`]) and the byte ranges ([`byte_range`], [`multipart`]) of the response are chosen, and the body is
+//! made ([`body`]). Header fields that every response has are added ([`security_headers`], [`header_rules`],
+//! [`csp_header`]). The access log gets a line when the body has been sent ([`logged_body`], [`access_log_line`],
+//! [`access_log`]). Most requests are simple ones; the heads of their
 //! responses come from a cache of rendered heads.
 //!
-//! Below that are the threads that serve, the connections and their protocols ([`plain`] for HTTP/1.1, [`two`] for
+//! Below that are the threads that serve, the connections and their protocols ([`http1`] for HTTP/1.1, [`http2`] for
 //! HTTP/2) and their transport ([`tls`]).
 //!
 //! # Example
@@ -24,17 +25,17 @@
 //! ```no_run
 //! use std::io;
 //!
-//! use docwharf_serve::listener::{self, Listener};
-//! use docwharf_serve::{Settings, Site};
-//! use docwharf_site::sealed::Sealed;
+//! use docwharf_serve::listener::{self, HttpListener};
+//! use docwharf_serve::{Site, SiteSettings};
+//! use docwharf_site::sealed_version::SealedVersion;
 //!
 //! /// Serves one version until the process ends.
-//! async fn run(version: Sealed) -> io::Result<()> {
-//!     let site = Site::new(Settings::default());
-//!     site.show(version);
+//! async fn run(version: SealedVersion) -> io::Result<()> {
+//!     let site = Site::new(SiteSettings::default());
+//!     site.set_version(version);
 //!     let socket = listener::bind(([127, 0, 0, 1], 8080).into())?;
 //!     let (_stop, stopped) = tokio::sync::watch::channel(false);
-//!     listener::serve(vec![Listener::from(socket)], site, stopped).await
+//!     listener::serve(vec![HttpListener::from(socket)], site, stopped).await
 //! }
 //! ```
 

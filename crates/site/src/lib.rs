@@ -4,20 +4,21 @@
 //! [`seal`] verifies it to its last byte (docs/design/archives.md) and writes a *sealed image*: a standard ZIP with
 //! text as DEFLATE, which a server maps into memory and sends without compressing anything ([`image`], [`mapping`]).
 //! The [`index`] beside the image has the place, the sizes and the digests of each file. Image and index together are a
-//! [`sealed::SealedVersion`] version.
+//! [`SealedVersion`](sealed_version::SealedVersion).
 //!
 //! [`lookup`] decides which file of a version answers an address, and [`rules`] add redirects, rewrites and header
-//! fields. The remaining modules work on sealed versions: [`codings`] (Brotli and Zstandard forms of its texts),
-//! [`room`] (memory for inflated pages), [`broken`] (broken links), [`outside`] (the origins that pages connect to, and
-//! security policies made from them), [`diff`] (the difference between two versions) and [`tree`] (plain files).
+//! fields. The remaining modules work on sealed versions: [`coding_file`] (Brotli and Zstandard forms of its texts),
+//! [`memfd_arena`] (memory for inflated pages), [`link_check`] (broken links), [`external`] (the origins that pages
+//! connect to, and security policies made from them), [`diff`] (the difference between two versions) and [`extract`]
+//! (plain files).
 //!
 //! ```
-//! use docwharf_base::model::limits::Limits;
-//! use docwharf_site::index::Index;
-//! use docwharf_site::lookup::{Found, Slashes, resolve};
+//! use docwharf_base::model::limits::BundleLimits;
+//! use docwharf_site::index::ImageIndex;
+//! use docwharf_site::lookup::{LookupResult, Slashes, resolve_address};
 //! use docwharf_site::mapping;
-//! use docwharf_site::seal::{Effort, Meter, Space, seal};
-//! use docwharf_site::sealed::Sealed;
+//! use docwharf_site::seal::{ImageSpace, SealOptions, SealProgress, seal};
+//! use docwharf_site::sealed_version::SealedVersion;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let folder = tempfile::tempdir()?;
@@ -25,16 +26,16 @@
 //! std::fs::write(folder.path().join("guide.html"), "<h1>Guide</h1>")?;
 //!
 //! // Verify the bundle and write its image to a file without a name.
-//! let space = Space::Unlinked(std::env::temp_dir());
-//! let sealing = seal(folder.path(), &space, &Effort::new(Limits::default()), &Meter::default())?;
+//! let space = ImageSpace::Unlinked(std::env::temp_dir());
+//! let sealing = seal(folder.path(), &space, &SealOptions::new(BundleLimits::default()), &SealProgress::default())?;
 //!
 //! // Map the image and open the version.
 //! let id = sealing.proven.id;
-//! let index = Index::decode(sealing.proven.index(sealing.image_len), sealing.image_len, id)?;
-//! let site = Sealed::new(id, mapping::map(sealing.image, id)?, index);
+//! let index = ImageIndex::decode(sealing.proven.index(sealing.image_len), sealing.image_len, id)?;
+//! let site = SealedVersion::new(id, mapping::map_image(sealing.image, id)?, index);
 //!
-//! assert!(matches!(resolve(&site, b"guide", Slashes::Serve), Found::File(_)));
-//! assert_eq!(resolve(&site, b"missing", Slashes::Serve), Found::Nothing);
+//! assert!(matches!(resolve_address(&site, b"guide", Slashes::Serve), LookupResult::File(_)));
+//! assert_eq!(resolve_address(&site, b"missing", Slashes::Serve), LookupResult::Nothing);
 //! # Ok(())
 //! # }
 //! ```
