@@ -111,6 +111,18 @@ use precompressed::PrecompressedCodings;
 use retained_versions::RetainedVersions;
 use security_headers::{ProtectionSettings, SecurityHeaders};
 
+/// The implementation that serves HTTP/2 to the clients of a site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Http2Server {
+    /// The implementation in [`http2`].
+    #[default]
+    Own,
+    /// The implementation in hyper, which also serves the listeners that are not for a site.
+    Hyper,
+    /// None. TLS offers HTTP/1.1 only, and the preface of HTTP/2 is read as HTTP/1.1, which has no such request.
+    Off,
+}
+
 /// The settings of a site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteSettings {
@@ -131,6 +143,8 @@ pub struct SiteSettings {
     pub access_control: AccessControl,
     /// The value of Strict-Transport-Security, for clients that use https; `None` to send none.
     pub hsts: Option<HeaderValue>,
+    /// Which implementation serves HTTP/2.
+    pub http2: Http2Server,
 }
 
 impl Default for SiteSettings {
@@ -144,6 +158,7 @@ impl Default for SiteSettings {
             protection: ProtectionSettings::default(),
             access_control: AccessControl::default(),
             hsts: None,
+            http2: Http2Server::default(),
         }
     }
 }
