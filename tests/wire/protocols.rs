@@ -52,7 +52,7 @@ fn preface() -> Vec<u8> {
     [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &h2::frame(h2::SETTINGS, 0, 0, &[])[..]].concat()
 }
 
-/// SETTINGS_NO_RFC7540_PRIORITIES (RFC 9218, section 2.1). Only docwharf's own HTTP/2 announces it, hyper's does not.
+/// `SETTINGS_NO_RFC7540_PRIORITIES` (RFC 9218, section 2.1). Only docwharf's own HTTP/2 announces it, hyper's does not.
 const NO_PRIORITIES: u16 = 9;
 
 /// The identifiers in the SETTINGS frame with which a server begins (RFC 9113, section 6.5).
