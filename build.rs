@@ -11,7 +11,9 @@ fn main() {
     println!("cargo:rustc-env=DOCWHARF_COMMIT={}", commit().unwrap_or_default());
     let features =
         env::vars_os().filter_map(|(name, _)| name.to_str()?.strip_prefix("CARGO_FEATURE_").map(str::to_owned));
-    let features: Vec<String> = features.map(|name| name.to_ascii_lowercase().replace('_', "-")).collect();
+    let features = features.map(|name| name.to_ascii_lowercase().replace('_', "-"));
+    // `default` is only a list of other features.
+    let features: Vec<String> = features.filter(|name| name != "default").collect();
     println!("cargo:rustc-env=DOCWHARF_FEATURES={}", features.join(","));
 }
 

@@ -11,8 +11,8 @@
 //!   [`api`] (2) is a client of the management API, [`fetch`] (2) downloads bundles and never holds the API key.
 //! - [`seal`] (3) converts a bundle into a sealed image. [`serve`] (3) answers HTTP requests from an image, [`publish`]
 //!   (3) writes it as files for another server. [`analytics`] (3) reports what readers searched for.
-//! - [`sync`] (4) brings the store into the state that the configuration asks for. [`origin`] (4) implements the
-//!   management API: it builds bundles and hands them out.
+//! - [`sync`] (4) brings the store into the state that the configuration asks for. `origin` (4) implements the
+//!   management API: it builds bundles and hands them out. It exists with the feature `origin`, which is a default one.
 //! - [`admin`] (5): the control socket, health, status and metrics of a running daemon.
 //! - [`config`] (5): the configuration as written, then checked.
 //! - [`daemon`] (6) runs the commands `run`, `serve` and `origin`. [`doctor`] (6) searches for faults and changes
@@ -27,6 +27,7 @@ pub mod doctor;
 
 pub use docwharf_agent::{analytics, api, fetch, publish, store, sync};
 pub use docwharf_base::{self as base, codec, model, net};
+#[cfg(feature = "origin")]
 pub use docwharf_origin as origin;
 pub use docwharf_serve as serve;
 pub use docwharf_site::{self as site, bundle, seal};

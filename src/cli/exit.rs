@@ -14,6 +14,7 @@ use docwharf_agent::store::StoreError;
 use docwharf_agent::sync::SyncError;
 use docwharf_base::error_chain::{ErrorChain, error_message};
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
+#[cfg(feature = "origin")]
 use docwharf_origin::{KeyFileError, OriginError};
 use docwharf_serve::key_pair::KeyPairError;
 use docwharf_site::seal::SealError;
@@ -38,6 +39,7 @@ pub enum CommandFailure {
     /// The daemon failed.
     Daemon(DaemonError),
     /// The management API cannot be served.
+    #[cfg(feature = "origin")]
     Origin(OriginError),
     /// The daemon failed to carry out a command.
     DaemonReported {
@@ -109,6 +111,7 @@ impl CommandFailure {
             CommandFailure::Store(error) => advice_for(error).to_owned(),
             CommandFailure::Sync(error) => advice_for(error).to_owned(),
             CommandFailure::Daemon(error) => advice_for(error).to_owned(),
+            #[cfg(feature = "origin")]
             CommandFailure::Origin(error) => advice_for(error).to_owned(),
             CommandFailure::Publish(error) => advice_for(error).to_owned(),
             CommandFailure::Local { source, .. } | CommandFailure::Output(source) => advice_for(source).to_owned(),
@@ -172,6 +175,7 @@ impl CommandFailure {
                 | DaemonError::Start(_) => 8,
                 DaemonError::EndedUnexpectedly(_) => 1,
             },
+            #[cfg(feature = "origin")]
             CommandFailure::Origin(error) => origin_code(error),
             CommandFailure::DaemonReported { code, .. } => *code,
             CommandFailure::Signal(number) => signal_code(*number),
@@ -256,6 +260,7 @@ fn sync_code(error: &SyncError) -> u8 {
     }
 }
 
+#[cfg(feature = "origin")]
 fn origin_code(error: &OriginError) -> u8 {
     match error {
         OriginError::Key(KeyFileError::Invalid { .. }) => 2,
@@ -357,6 +362,7 @@ impl fmt::Display for CommandFailure {
             CommandFailure::Store(error) => write_error_line(f, error),
             CommandFailure::Sync(error) => write_error_line(f, error),
             CommandFailure::Daemon(error) => write_error_line(f, error),
+            #[cfg(feature = "origin")]
             CommandFailure::Origin(error) => write_error_line(f, error),
             CommandFailure::Publish(error) => write_error_line(f, error),
             CommandFailure::NotActive(why) => {
@@ -409,6 +415,7 @@ impl From<PublishError> for CommandFailure {
     }
 }
 
+#[cfg(feature = "origin")]
 impl From<OriginError> for CommandFailure {
     fn from(error: OriginError) -> CommandFailure {
         CommandFailure::Origin(error)
@@ -431,7 +438,6 @@ mod tests {
     use docwharf_base::model::version::VersionId;
     use docwharf_base::net::client::ClientError;
     use docwharf_base::secret::Scrubber;
-    use docwharf_origin::database::DatabaseError;
     use docwharf_site::bundle::refusal::{BundleFault, BundleRefusal};
 
     fn path() -> PathBuf {
@@ -622,12 +628,6 @@ mod tests {
     #[test]
     fn what_keeps_a_server_from_starting_is_the_configuration_or_this_machine() {
         let pair = |kind| DaemonError::Tls(KeyPairError::Read { path: path(), source: io(kind) });
-        let site = |kind| OriginError::Site {
-            domain: docwharf_origin::Domain::parse("docs.example").unwrap(),
-            path: path(),
-            source: io(kind),
-        };
-        let key = |kind| OriginError::Key(KeyFileError::Read { path: path(), source: io(kind) });
         ends(vec![
             (1, DaemonError::EndedUnexpectedly(io(NotFound)).into()),
             (2, DaemonError::NothingToServe { store: path() }.into()),
@@ -643,6 +643,21 @@ mod tests {
             (8, DaemonError::Log { path: path(), source: io(NotFound) }.into()),
             (8, DaemonError::TooFewFiles(9).into()),
             (8, DaemonError::Start(io(NotFound)).into()),
+        ]);
+    }
+
+    #[test]
+    #[cfg(feature = "origin")]
+    fn what_keeps_an_origin_from_starting_is_the_configuration_or_this_machine() {
+        use docwharf_origin::database::DatabaseError;
+
+        let site = |kind| OriginError::Site {
+            domain: docwharf_origin::Domain::parse("docs.example").unwrap(),
+            path: path(),
+            source: io(kind),
+        };
+        let key = |kind| OriginError::Key(KeyFileError::Read { path: path(), source: io(kind) });
+        ends(vec![
             (2, site(NotFound).into()),
             (8, site(PermissionDenied).into()),
             (2, key(NotFound).into()),

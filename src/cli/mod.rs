@@ -8,6 +8,7 @@ mod audit;
 mod bundle;
 mod completions;
 mod config;
+#[cfg(feature = "origin")]
 mod demo;
 mod diff;
 mod doctor;
@@ -19,6 +20,7 @@ mod interruptible;
 mod make_coding;
 mod man;
 mod operator_commands;
+#[cfg(feature = "origin")]
 mod origin;
 mod preview;
 mod progress;
@@ -134,8 +136,10 @@ enum Command {
     #[command(subcommand)]
     Store(store::StoreCommand),
     /// Serve the management API: make bundles of sites and provide links to them
+    #[cfg(feature = "origin")]
     Origin(origin::OriginArgs),
     /// Run a demonstration: an origin, an agent and a site to change
+    #[cfg(feature = "origin")]
     Demo(demo::DemoCommand),
     /// Run the steps of an export job one by one
     #[command(subcommand)]
@@ -171,10 +175,11 @@ enum Command {
 impl Command {
     /// Returns the default log level: `info` for long-running commands, `warn` for the others.
     fn default_level(&self) -> &'static str {
-        if matches!(self, Command::Run(_) | Command::Serve(_) | Command::Origin(_) | Command::Demo(_)) {
-            "info"
-        } else {
-            "warn"
+        match self {
+            Command::Run(_) | Command::Serve(_) => "info",
+            #[cfg(feature = "origin")]
+            Command::Origin(_) | Command::Demo(_) => "info",
+            _ => "warn",
         }
     }
 }
@@ -258,7 +263,9 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), CommandFailu
         Command::Gc(command) => command.run(&context),
         Command::Health(command) => command.run(&context),
         Command::Store(command) => command.run(&context),
+        #[cfg(feature = "origin")]
         Command::Origin(command) => command.run(&context),
+        #[cfg(feature = "origin")]
         Command::Demo(command) => command.run(&context),
         Command::Export(command) => command.run(&context),
         Command::Preview(command) => command.run(&context),

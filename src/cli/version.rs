@@ -25,7 +25,7 @@ impl VersionCommand {
             "features": features,
         });
         let commit = commit.unwrap_or("unknown (a build for development, or without its repository)");
-        let features = if features.is_empty() { "the default ones".to_owned() } else { features.join(", ") };
+        let features = if features.is_empty() { "none".to_owned() } else { features.join(", ") };
         let text = format!("docwharf {version}\ncommit   {commit}\ntarget   {target}\nfeatures {features}\n");
         context.print_result(&json, &text)
     }

@@ -35,8 +35,8 @@ use super::systemd_credentials::{SystemdCredential, SystemdCredentials};
 use super::systemd_unit::ServiceUnit;
 use super::tls::{TlsSettings, check_hsts, check_tls};
 use super::value_parsers::{
-    parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_listen, parse_listen_list, parse_project,
-    parse_slashes,
+    parse_base_path, parse_base_url, parse_bundle, parse_domain, parse_http2, parse_listen, parse_listen_list,
+    parse_project, parse_slashes,
 };
 use super::written::{ConfigValue, WrittenConfig};
 use super::{ConfigPlace, ConfigProblem};
@@ -499,6 +499,10 @@ fn check_settings(checker: &mut ValueChecker<'_>) -> SiteSettings {
         ConfigValue::Text(text) => parse_slashes(text),
         _ => Err("\"auto\", \"serve\" or \"redirect\" is needed".to_owned()),
     });
+    let http2 = checker.value("server.http2", |value| match value {
+        ConfigValue::Text(text) => parse_http2(text),
+        _ => Err("\"own\", \"hyper\" or \"off\" is needed".to_owned()),
+    });
     SiteSettings {
         base_path: base_path.unwrap_or(defaults.base_path),
         slashes: slashes.unwrap_or(defaults.slashes),
@@ -508,6 +512,7 @@ fn check_settings(checker: &mut ValueChecker<'_>) -> SiteSettings {
         protection: protection::check_protection(checker),
         access_control: check_access(checker),
         hsts: check_hsts(checker),
+        http2: http2.unwrap_or(defaults.http2),
     }
 }
 

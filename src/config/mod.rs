@@ -4,6 +4,7 @@ pub mod access;
 pub mod checked;
 mod checker;
 mod gate;
+#[cfg(feature = "origin")]
 pub mod origin;
 pub mod protection;
 mod publish;

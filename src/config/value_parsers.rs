@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use docwharf_agent::sync::BundleLocation;
 use docwharf_base::error_chain::QuotedName;
 use docwharf_base::secret::SafeUrl;
+use docwharf_serve::Http2Server;
 use docwharf_site::lookup::Slashes;
 
 /// Parses the place of a bundle: a link, a file URL, or a path relative to `base`.
@@ -98,6 +99,16 @@ pub fn parse_slashes(text: &str) -> Result<Option<Slashes>, String> {
         "serve" => Ok(Some(Slashes::Serve)),
         "redirect" => Ok(Some(Slashes::Redirect)),
         _ => Err("\"auto\", \"serve\" or \"redirect\" is needed".to_owned()),
+    }
+}
+
+/// Parses which implementation serves HTTP/2.
+pub fn parse_http2(text: &str) -> Result<Http2Server, String> {
+    match text {
+        "own" => Ok(Http2Server::Own),
+        "hyper" => Ok(Http2Server::Hyper),
+        "off" => Ok(Http2Server::Off),
+        _ => Err("\"own\", \"hyper\" or \"off\" is needed".to_owned()),
     }
 }
 

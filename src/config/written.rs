@@ -64,6 +64,7 @@ pub const CONFIG_KEYS: &[ConfigKey] = &[
     key("server.frames", "\"same\""),
     key("server.referrerPolicy", "\"strict-origin-when-cross-origin\""),
     key("server.assetGrace", "\"72h\""),
+    key("server.http2", "\"own\""),
     key("server.redirectsFile", ""),
     key("server.trustedProxies", ""),
     key("tls.certFile", ""),

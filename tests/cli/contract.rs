@@ -31,12 +31,13 @@ fn mistakes_of_usage_are_one_line_and_exit_2() {
 fn help_and_version_are_answers() {
     assert!(run(["--help"]).expect(0).stdout.contains("Exit codes"));
     assert_eq!(run(["--version"]).expect(0).stdout, format!("docwharf {}\n", env!("CARGO_PKG_VERSION")));
-    for command in [
-        "run", "serve", "sync", "import", "status", "versions", "history", "activate", "rollback", "hold", "release",
-        "origin",
-    ] {
+    for command in
+        ["run", "serve", "sync", "import", "status", "versions", "history", "activate", "rollback", "hold", "release"]
+    {
         assert!(!run([command, "--help"]).expect(0).stdout.is_empty());
     }
+    #[cfg(feature = "origin")]
+    assert!(!run(["origin", "--help"]).expect(0).stdout.is_empty());
 }
 
 #[test]
@@ -46,7 +47,20 @@ fn version_tells_which_program_it_is() {
     let json = run(["version", "--json"]).expect(0).json();
     assert_eq!((&json["schemaVersion"], &json["version"]), (&1.into(), &env!("CARGO_PKG_VERSION").into()));
     assert!(json["target"].as_str().unwrap().contains("linux"), "{json}");
-    assert!(json["features"].is_array() && json.get("commit").is_some(), "{json}");
+    let features: &[&str] = if cfg!(feature = "origin") { &["origin"] } else { &[] };
+    assert_eq!(json["features"], serde_json::json!(features), "{json}");
+    assert!(json.get("commit").is_some(), "{json}");
+}
+
+#[test]
+#[cfg(not(feature = "origin"))]
+fn a_build_without_the_origin_has_neither_its_commands_nor_the_demo() {
+    let help = run(["--help"]).expect(0).stdout;
+    for command in ["origin", "demo"] {
+        assert!(!help.lines().any(|line| line.trim_start().starts_with(command)), "{help}");
+        let ended = run([command]).expect(2);
+        assert!(ended.stderr.contains(&format!("there is no command '{command}'")), "{}", ended.stderr);
+    }
 }
 
 #[test]
@@ -67,6 +81,7 @@ fn a_guessed_command_is_answered_with_the_right_one_and_never_with_one_that_chan
     for (arguments, right) in [
         (&["store", "verfy"][..], "did you mean docwharf store verify?"),
         (&["config", "ini"], "did you mean docwharf config init?"),
+        #[cfg(feature = "origin")]
         (&["origin", "key", "creat"], "did you mean docwharf origin key create?"),
         (&["export", "strat"], "did you mean docwharf export start?"),
         (&["export", "qwertz"], "docwharf export --help lists the commands"),

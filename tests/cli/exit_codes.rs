@@ -14,7 +14,7 @@ type Row = (&'static str, &'static str, [i32; 7]);
 /// The command serves until it is stopped.
 const GOES_ON: i32 = -1;
 
-const ROWS: [Row; 43] = [
+const ROWS: &[Row] = &[
     ("run", "", [2, 2, 2, 2, 8, GOES_ON, GOES_ON]),
     ("serve", "site.zip", [2, 2, 2, GOES_ON, GOES_ON, GOES_ON, GOES_ON]),
     ("sync", "", [2, 2, 2, 2, 8, 3, 4]),
@@ -31,11 +31,17 @@ const ROWS: [Row; 43] = [
     ("gc", "", [2, 2, 2, 0, 8, 0, 0]),
     ("health", "", [2, 2, 2, 1, 1, 1, 1]),
     ("store verify", "", [2, 2, 2, 0, 8, 0, 0]),
+    #[cfg(feature = "origin")]
     ("origin key create", "acme laptop", [2; 7]),
+    #[cfg(feature = "origin")]
     ("origin key list", "", [2; 7]),
+    #[cfg(feature = "origin")]
     ("origin key revoke", "acme laptop", [2; 7]),
+    #[cfg(feature = "origin")]
     ("origin check", "", [2; 7]),
+    #[cfg(feature = "origin")]
     ("origin import-searches", "project searches.ndjson", [2; 7]),
+    #[cfg(feature = "origin")]
     ("demo", "", [2, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON]),
     ("export start", "", [2, 2, 2, 2, 2, 3, 4]),
     ("export status", "job", [2, 2, 2, 2, 2, 3, 4]),
@@ -99,7 +105,7 @@ fn ends_as_its_row_says((command, arguments, codes): &Row, column: usize) {
 #[test]
 fn every_command_ends_with_the_code_that_readme_gives_for_the_situation() {
     for column in 0..7 {
-        at_once(&ROWS, |row| ends_as_its_row_says(row, column));
+        at_once(ROWS, |row| ends_as_its_row_says(row, column));
     }
 }
 

@@ -1,9 +1,10 @@
 //! One table of requests over HTTP/1.1 and HTTP/2, each in clear and over TLS: the answers are the same in all that they say.
 
 use std::io::{Read, Write};
+use std::path::Path;
 
-use support::h2::{Answer, Client};
-use support::http::{Response, connect, exchange, get};
+use support::h2::{self, Answer, Client};
+use support::http::{Response, connect, exchange, get, raw};
 use support::tls::{Authority, shake};
 use support::{Daemon, folder, write_site};
 
@@ -46,8 +47,80 @@ fn assert_same(what: &str, answer: &Response, expected: &Response) {
     assert!(answer.headers.iter().any(|(name, _)| name == "date"), "{what}: no date");
 }
 
+/// The bytes with which a client that speaks HTTP/2 begins.
+fn preface() -> Vec<u8> {
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &h2::frame(h2::SETTINGS, 0, 0, &[])[..]].concat()
+}
+
+/// `SETTINGS_NO_RFC7540_PRIORITIES` (RFC 9218, section 2.1). Only docwharf's own HTTP/2 announces it, hyper's does not.
+const NO_PRIORITIES: u16 = 9;
+
+/// The identifiers in the SETTINGS frame with which a server begins (RFC 9113, section 6.5).
+fn announced_settings(address: &str) -> Vec<u16> {
+    let mut stream = connect(address);
+    stream.write_all(&preface()).expect("the server reads");
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).expect("the head of a frame");
+    assert_eq!((head[0], head[3]), (0, h2::SETTINGS));
+    let mut payload = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
+    stream.read_exact(&mut payload).expect("the frame");
+    payload.chunks_exact(6).map(|setting| u16::from_be_bytes([setting[0], setting[1]])).collect()
+}
+
+/// Starts `serve` for the site at `root` with this value of `server.http2`.
+fn serve_with_http2(http2: &str, root: &Path, more: &[&str]) -> Daemon {
+    let config = root.with_file_name(format!("{http2}.toml"));
+    std::fs::write(&config, format!("[server]\nhttp2 = \"{http2}\"\n")).expect("a file can be written");
+    Daemon::serve(root, &[&["--config", config.to_str().expect("a name")], more].concat())
+}
+
+/// Writes a certificate for [`NAME`] and its key into `dir`; returns the options of `serve` for TLS.
+fn tls_options(dir: &Path, authority: &Authority) -> Vec<String> {
+    let pair = authority.issue(&[NAME]);
+    write_site(dir, &[("cert.pem", &pair.certificate), ("key.pem", &pair.key)]);
+    let file = |name: &str| dir.join(name).to_str().expect("a name").to_owned();
+    vec!["--tls-cert".to_owned(), file("cert.pem"), "--tls-key".to_owned(), file("key.pem")]
+}
+
 #[test]
 fn http_2_and_tls_give_the_same_answers() {
+    assert_protocols_answer_alike("own");
+}
+
+#[test]
+fn http_2_of_hyper_and_tls_give_the_same_answers() {
+    assert_protocols_answer_alike("hyper");
+}
+
+#[test]
+fn with_http_2_off_tls_agrees_on_http_1_1_and_the_preface_is_read_as_http_1_1() {
+    let dir = folder();
+    let root = write_site(&dir.path().join("site"), &[("index.html", "<p>home")]);
+    let authority = Authority::new();
+    let options = tls_options(dir.path(), &authority);
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let secure = serve_with_http2("off", &root, &options);
+    let stream = shake(&secure.address, &authority.client(&["h2", "http/1.1"]), NAME).expect("a handshake");
+    assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
+    assert_eq!(plain(stream, "GET", "/", &[]).text(), "<p>home");
+    assert!(shake(&secure.address, &authority.client(&["h2"]), NAME).is_err(), "there is no protocol to agree on");
+    // The answer to a preface is that of a connection that has agreed on HTTP/1.1.
+    let as_http_1 = |daemon: &Daemon, offered: &[&str]| {
+        let mut stream = shake(&daemon.address, &authority.client(offered), NAME).expect("a handshake");
+        stream.write_all(&preface()).expect("the server reads");
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    };
+    let expected = as_http_1(&serve_with_http2("own", &root, &options), &["http/1.1"]);
+    let clear = serve_with_http2("off", &root, &[]);
+    assert_eq!(raw(&clear.address, &preface()), expected, "{:?}", String::from_utf8_lossy(&expected));
+    assert_eq!(as_http_1(&secure, &[]), expected, "without ALPN");
+    assert_eq!(get(&clear.address, "/").text(), "<p>home");
+}
+
+#[track_caller]
+fn assert_protocols_answer_alike(http2: &str) {
     let dir = folder();
     let page = "A page of some length. ".repeat(4000);
     let root = write_site(
@@ -62,12 +135,11 @@ fn http_2_and_tls_give_the_same_answers() {
         ],
     );
     write_site(dir.path(), &[("secret.html", "TOPSECRET")]);
-    let daemon = Daemon::serve(&root, &[]);
+    let daemon = serve_with_http2(http2, &root, &[]);
+    assert_eq!(announced_settings(&daemon.address).contains(&NO_PRIORITIES), http2 == "own");
     let authority = Authority::new();
-    let pair = authority.issue(&[NAME]);
-    write_site(dir.path(), &[("cert.pem", &pair.certificate), ("key.pem", &pair.key)]);
-    let files = ["cert.pem", "key.pem"].map(|name| dir.path().join(name).to_str().expect("a name").to_owned());
-    let secure = Daemon::serve(&root, &["--tls-cert", &files[0], "--tls-key", &files[1]]);
+    let options = tls_options(dir.path(), &authority);
+    let secure = serve_with_http2(http2, &root, &options.iter().map(String::as_str).collect::<Vec<_>>());
     let stream = shake(&secure.address, &authority.client(&["h2"]), NAME).expect("a handshake");
     let socket = stream.sock.try_clone().expect("a descriptor");
     let mut secure_client = Client::over(Box::new(stream), socket, 1 << 20);

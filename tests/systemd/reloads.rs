@@ -47,6 +47,7 @@ const RELOADS: &[(&str, &str, &str)] = &[
     ("server.frames", "\"any\"", "server or tls.hsts"),
     ("server.referrerPolicy", "\"off\"", "server or tls.hsts"),
     ("server.assetGrace", "\"73h\"", "server or tls.hsts"),
+    ("server.http2", "\"off\"", "server or tls.hsts"),
     ("server.redirectsFile", "\"rules\"", ""),
     ("server.trustedProxies", "[\"192.0.2.2\"]", ""),
     ("tls.certFile", "\"other-cert.pem\"", ""),

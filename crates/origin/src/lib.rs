@@ -1,19 +1,19 @@
 //! The management API, served by docwharf itself: for teams that publish their own documentation, for closed networks,
 //! and for tests.
 //!
-//! An [`Organization`] owns [`OriginProject`]s and keys ([`keys`]). A client with a key can request three things: an
+//! An [`Organization`] owns [`OriginProject`]s and keys ([`api_keys`]). A client with a key can request three things: an
 //! export ([`exports`]) of a project's [`source`], a preview of a branch ([`previews`]), and the terms that readers
-//! searched for ([`analytics`]). For a completed export it gets a signed link that expires ([`links`]). The link alone
-//! is enough to download the bundle; no key is needed ([`bundles`]). Agents that only need to know whether a site has
-//! changed request its sitemap, which needs no key ([`survey`]). One table lists all operations with their paths and
-//! methods ([`table`]), and the `OpenAPI` document is generated from it ([`openapi`]).
+//! searched for ([`analytics`]). For a completed export it gets a signed link that expires ([`signed_links`]). The link
+//! alone is enough to download the bundle; no key is needed ([`bundle_downloads`]). Agents that only need to know whether
+//! a site has changed request its sitemap, which needs no key ([`site_survey`]). One table lists all operations with
+//! their paths and methods ([`operations`]), and the `OpenAPI` document is generated from it ([`openapi`]).
 //!
-//! Every acknowledged change is on disk ([`db`]), so it survives a crash of the process.
+//! Every acknowledged change is on disk ([`database`]), so it survives a crash of the process.
 //!
 //! # Example
 //!
 //! An origin that serves exports of one folder. Jobs and bundles are in a temporary folder, because
-//! [`Settings::storage`] has its default.
+//! [`OriginSettings::storage`] has its default.
 //!
 //! ```no_run
 //! use docwharf_base::model::limits::BundleLimits;

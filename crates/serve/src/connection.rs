@@ -22,7 +22,6 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Sleep, sleep_until};
 
-use super::Site;
 use super::head_timer::HeadTimer;
 use super::http1::{Http1Connection, Http1Outcome};
 use super::http2::Http2Connection;
@@ -30,6 +29,7 @@ use super::lazy_stream::SendFile;
 use super::peer::Peer;
 use super::replay_stream::ReplayStream;
 use super::workers::WorkerLoad;
+use super::{Http2Server, Site};
 
 /// The time within which a request head must be complete; a kept-alive connection that is idle for as long is closed.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -198,9 +198,9 @@ enum Protocol<S, V: HttpService<Incoming>> {
     Unknown(Option<(S, V)>, Vec<u8>, NegotiatedProtocol, Instant),
     /// HTTP/1 served by hyper, with the deadlines of its request heads.
     HyperHttp1(Box<HyperHttp1<S, V>>, HeadTimer),
-    /// HTTP/2 to a site, served by [`super::two`].
+    /// HTTP/2 to a site, served by [`super::http2`].
     Http2(S, Box<Http2Connection>),
-    /// HTTP/2 to a service that is not a site, served by hyper.
+    /// HTTP/2 served by hyper: to a service that is not a site, or to a site that wants it so ([`Http2Server::Hyper`]).
     HyperHttp2(Pin<Box<HyperHttp2<S, V>>>),
 }
 
@@ -227,6 +227,8 @@ where
         accepted: Instant,
         place: ConnectionSlot,
     ) -> Self {
+        let has_http2 = site.as_ref().is_none_or(|(site, _)| site.settings.http2 != Http2Server::Off);
+        let speaks = if has_http2 { speaks } else { NegotiatedProtocol::Http1 };
         let protocol = match &site {
             Some((site, peer)) if speaks != NegotiatedProtocol::Http2 => {
                 let plain = Http1Connection::new(Arc::clone(site), *peer, Arc::clone(&begun));
@@ -272,7 +274,8 @@ where
         };
         let Some((stream, service)) = place.take() else { return Poll::Ready(None) };
         let early = std::mem::take(early);
-        if let Some((site, peer)) = self.site.as_ref().filter(|_| is_two) {
+        let own = self.site.as_ref().filter(|(site, _)| site.settings.http2 == Http2Server::Own);
+        if let Some((site, peer)) = own.filter(|_| is_two) {
             let mut two = Box::new(Http2Connection::new(Arc::clone(site), *peer, Arc::clone(&self.begun)));
             two.begin(&early);
             self.protocol = Protocol::Http2(stream, two);

@@ -120,7 +120,10 @@ pub enum CertificateValidity {
 /// A certificate and key that belong together, and the TLS configuration made from them.
 #[derive(Debug)]
 pub struct KeyPair {
+    /// Offers HTTP/2 and HTTP/1.1.
     pub(super) config: Arc<ServerConfig>,
+    /// Offers HTTP/1.1 only.
+    pub(super) http1_config: Arc<ServerConfig>,
     /// The certificates that are sent; the server's own first.
     chain: Vec<CertificateDer<'static>>,
     /// The start of the certificate's validity (`notBefore`).
@@ -151,7 +154,10 @@ impl KeyPair {
         let chain = certified.cert.clone();
         let config = configure(SingleCertAndKey::from(certified))
             .map_err(|error| KeyPairError::Library { path: files.certificate.clone(), why: error.to_string() })?;
-        Ok(KeyPair { config: Arc::new(config), chain, not_before: dates.0, not_after: dates.1 })
+        let mut http1_config = config.clone();
+        http1_config.alpn_protocols = vec![HTTP1_PROTOCOL.to_vec()];
+        let (config, http1_config) = (Arc::new(config), Arc::new(http1_config));
+        Ok(KeyPair { config, http1_config, chain, not_before: dates.0, not_after: dates.1 })
     }
 
     /// Returns whether both have the same certificates. The key is not compared: it belongs to the certificate.
@@ -185,12 +191,15 @@ impl KeyPair {
     }
 }
 
+/// The name of HTTP/1.1 in ALPN (RFC 7301, section 6).
+const HTTP1_PROTOCOL: &[u8] = b"http/1.1";
+
 fn configure(resolver: impl ResolvesServerCert + 'static) -> Result<ServerConfig, Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_cert_resolver(Arc::new(resolver));
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), HTTP1_PROTOCOL.to_vec()];
     // Session tickets resume sessions without state for each client.
     config.ticketer = ring::Ticketer::new()?;
     Ok(config)

@@ -11,12 +11,13 @@
 //! The client is identified ([`peer`], [`cidr`]) and checked against the access policy ([`access`]). The request is
 //! then checked as HTTP requires ([`handler`]), its path is resolved to a file or a rule ([`docwharf_site::lookup`],
 //! [`docwharf_site::rules`]), and its preconditions are evaluated ([`conditional`]). The form ([`negotiate`],
-//! [`coded`]) and the byte ranges ([`range`], [`multipart`]) of the response are chosen, and the body is made
-//! ([`body`]). Header fields that every response has are added ([`dress`], [`fields`], [`policy`]). The access log gets
-//! a line when the body has been sent ([`tally`], [`line`], [`log`]). Most requests are simple ones; the heads of their
+//! [`precompressed`]) and the byte ranges ([`byte_range`], [`multipart`]) of the response are chosen, and the body is
+//! made ([`body`]). Header fields that every response has are added ([`security_headers`], [`header_rules`],
+//! [`csp_header`]). The access log gets a line when the body has been sent ([`logged_body`], [`access_log_line`],
+//! [`access_log`]). Most requests are simple ones; the heads of their
 //! responses come from a cache of rendered heads.
 //!
-//! Below that are the threads that serve, the connections and their protocols ([`plain`] for HTTP/1.1, [`two`] for
+//! Below that are the threads that serve, the connections and their protocols ([`http1`] for HTTP/1.1, [`http2`] for
 //! HTTP/2) and their transport ([`tls`]).
 //!
 //! # Example
@@ -110,6 +111,18 @@ use precompressed::PrecompressedCodings;
 use retained_versions::RetainedVersions;
 use security_headers::{ProtectionSettings, SecurityHeaders};
 
+/// The implementation that serves HTTP/2 to the clients of a site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Http2Server {
+    /// The implementation in [`http2`].
+    #[default]
+    Own,
+    /// The implementation in hyper, which also serves the listeners that are not for a site.
+    Hyper,
+    /// None. TLS offers HTTP/1.1 only, and the preface of HTTP/2 is read as HTTP/1.1, which has no such request.
+    Off,
+}
+
 /// The settings of a site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteSettings {
@@ -130,6 +143,8 @@ pub struct SiteSettings {
     pub access_control: AccessControl,
     /// The value of Strict-Transport-Security, for clients that use https; `None` to send none.
     pub hsts: Option<HeaderValue>,
+    /// Which implementation serves HTTP/2.
+    pub http2: Http2Server,
 }
 
 impl Default for SiteSettings {
@@ -143,6 +158,7 @@ impl Default for SiteSettings {
             protection: ProtectionSettings::default(),
             access_control: AccessControl::default(),
             hsts: None,
+            http2: Http2Server::default(),
         }
     }
 }

@@ -14,10 +14,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::Site;
 use super::key_pair::{CertificateValidity, KeyPair, KeyPairError, KeyPairFiles};
 use super::lazy_stream::SendFile;
 use super::stall_timeout::StallTimeoutStream;
+use super::{Http2Server, Site};
 
 /// The content type of the TLS record that starts a handshake (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 22;
@@ -90,7 +90,10 @@ impl ServerTls {
             }
             return None;
         }
-        let acceptor = TlsAcceptor::from(Arc::clone(&self.pair.load().config));
+        let is_http2_off = site.as_ref().is_some_and(|site| site.settings.http2 == Http2Server::Off);
+        let pair = self.pair();
+        let config = if is_http2_off { &pair.http1_config } else { &pair.config };
+        let acceptor = TlsAcceptor::from(Arc::clone(config));
         acceptor.accept(StallTimeoutStream::new(stream.into(), site)).await.ok()
     }
 }

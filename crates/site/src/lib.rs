@@ -4,12 +4,13 @@
 //! [`seal`] verifies it to its last byte (docs/design/archives.md) and writes a *sealed image*: a standard ZIP with
 //! text as DEFLATE, which a server maps into memory and sends without compressing anything ([`image`], [`mapping`]).
 //! The [`index`] beside the image has the place, the sizes and the digests of each file. Image and index together are a
-//! [`sealed::SealedVersion`] version.
+//! [`SealedVersion`](sealed_version::SealedVersion).
 //!
 //! [`lookup`] decides which file of a version answers an address, and [`rules`] add redirects, rewrites and header
-//! fields. The remaining modules work on sealed versions: [`codings`] (Brotli and Zstandard forms of its texts),
-//! [`room`] (memory for inflated pages), [`broken`] (broken links), [`outside`] (the origins that pages connect to, and
-//! security policies made from them), [`diff`] (the difference between two versions) and [`tree`] (plain files).
+//! fields. The remaining modules work on sealed versions: [`coding_file`] (Brotli and Zstandard forms of its texts),
+//! [`memfd_arena`] (memory for inflated pages), [`link_check`] (broken links), [`external`] (the origins that pages
+//! connect to, and security policies made from them), [`diff`] (the difference between two versions) and [`extract`]
+//! (plain files).
 //!
 //! ```
 //! use docwharf_base::model::limits::BundleLimits;
