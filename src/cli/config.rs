@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::config::checked::DEFAULT_FILE;
+use crate::config::key_documents::example_config;
 use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, values_in_force};
 use crate::daemon::DaemonError;
 use crate::doctor::configuration::unintended_settings;
@@ -19,9 +20,6 @@ use super::{CommandContext, CommandFailure, print};
 /// The keys to set first: a configuration needs one of these sources of versions.
 const FIRST_KEYS: &str = "api.baseUrl, api.domain and the key (api.keyFile, or /etc/docwharf/api-key where the systemd unit \
                           hands it over), or staticExport.bundleUrl, or sync.inbox";
-
-/// The example configuration: every key with its default.
-const EXAMPLE_CONFIG: &str = include_str!("../../config.example.toml");
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
@@ -93,17 +91,17 @@ fn check(context: &CommandContext) -> Result<(), CommandFailure> {
 fn show(context: &CommandContext) -> Result<(), CommandFailure> {
     let sources = context.sources();
     let raw = sources.read().map_err(CommandFailure::Config)?;
-    let values = values_in_force(&raw);
+    // A configuration with mistakes is not in force, so it is not shown.
+    let config = sources.check(&raw).map_err(CommandFailure::Config)?;
+    let values = values_in_force(&raw, &config, &sources.folder());
     let (mut json, text) = (as_json(&values), as_toml(&values) + &lists_as_toml(&raw));
     json["lists"] = lists_as_json(&raw);
-    // A configuration with mistakes is not in force, so it is not shown.
-    sources.check(raw).map_err(CommandFailure::Config)?;
     context.print_result(&json, &text)
 }
 
 impl ConfigInitCommand {
     fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
-        let Some(path) = self.file else { return print(EXAMPLE_CONFIG) };
+        let Some(path) = self.file else { return print(&example_config()) };
         let shown = path.display();
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder {
@@ -111,7 +109,7 @@ impl ConfigInitCommand {
                 .map_err(CommandFailure::local(format!("cannot make the folder {}", folder.display())))?;
         }
         let write =
-            || OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(EXAMPLE_CONFIG.as_bytes());
+            || OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(example_config().as_bytes());
         write().map_err(|error| {
             let error = if error.kind() == io::ErrorKind::AlreadyExists {
                 let next = format!("edit it and check it with `docwharf config check --config {shown}`");
