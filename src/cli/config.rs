@@ -1,4 +1,4 @@
-//! `docwharf config check|show|init`: checks, shows and creates configurations.
+//! `docwharf config check|show|init|schema`: checks, shows, creates and describes configurations.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::config::checked::DEFAULT_FILE;
 use crate::config::key_documents::example_config;
+use crate::config::schema::config_schema;
 use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, values_in_force};
 use crate::daemon::DaemonError;
 use crate::doctor::configuration::unintended_settings;
@@ -29,6 +30,8 @@ pub(super) enum ConfigCommand {
     Show(ConfigShowCommand),
     /// Write a new configuration: every key with its default
     Init(ConfigInitCommand),
+    /// Print a JSON Schema of the configuration, for editors
+    Schema(ConfigSchemaCommand),
 }
 
 #[derive(Debug, Args)]
@@ -43,12 +46,16 @@ pub(super) struct ConfigInitCommand {
     file: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct ConfigSchemaCommand {}
+
 impl ConfigCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         match self {
             ConfigCommand::Check(_) => check(context),
             ConfigCommand::Show(_) => show(context),
             ConfigCommand::Init(init) => init.run(context),
+            ConfigCommand::Schema(_) => print(&format!("{:#}\n", config_schema())),
         }
     }
 }

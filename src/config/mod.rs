@@ -11,6 +11,7 @@ pub mod origin;
 pub mod protection;
 mod publish;
 mod rules;
+pub mod schema;
 pub mod show;
 mod store_space;
 pub mod systemd_credentials;

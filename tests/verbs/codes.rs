@@ -14,7 +14,7 @@ type Row = (&'static str, &'static str, [i32; 7]);
 /// The command serves until it is stopped.
 const GOES_ON: i32 = -1;
 
-const ROWS: [Row; 43] = [
+const ROWS: [Row; 44] = [
     ("run", "", [2, 2, 2, 2, 8, GOES_ON, GOES_ON]),
     ("serve", "site.zip", [2, 2, 2, GOES_ON, GOES_ON, GOES_ON, GOES_ON]),
     ("sync", "", [2, 2, 2, 2, 8, 3, 4]),
@@ -48,6 +48,7 @@ const ROWS: [Row; 43] = [
     ("config check", "", [2, 2, 2, 2, 0, 0, 0]),
     ("config show", "", [2, 2, 2, 0, 0, 0, 0]),
     ("config init", "", [2, 0, 0, 0, 0, 0, 0]),
+    ("config schema", "", [2, 0, 0, 0, 0, 0, 0]),
     ("bundle verify", "site.zip", [2, 2, 2, 0, 0, 0, 0]),
     ("bundle inspect", "site.zip", [2, 2, 2, 0, 0, 0, 0]),
     ("bundle unpack", "site.zip unpacked", [2, 2, 2, 0, 0, 0, 0]),
