@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use docwharf::base::error_chain::OneLine;
 use docwharf::config::ConfigProblem;
 use docwharf::config::checked::ConfigSources;
+use docwharf::config::keys::keys;
 use docwharf::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, values_in_force};
-use docwharf::config::written::{WrittenConfig, keys, variable_name};
+use docwharf::config::written::{WrittenConfig, variable_name};
 
 /// Lines of TOML; behind a NUL, values for variables of the environment.
 pub fn config(data: &[u8]) {
@@ -31,26 +32,28 @@ pub fn config(data: &[u8]) {
     if !raw.problems.is_empty() {
         return;
     }
-    let values = values_in_force(&raw);
-    let (toml, lists) = (as_toml(&values) + &lists_as_toml(&raw), lists_as_json(&raw));
-    let json = as_json(&values);
     // A file of redirects is read while it is proved, wherever it lies: that is none of fuzzing's business.
     if raw.get("server.redirectsFile").is_some() {
         return;
     }
     let sources = ConfigSources { flag: Some(PathBuf::from(file)), bare: true, ..ConfigSources::default() };
-    match sources.check(raw) {
+    let config = match sources.check(&raw) {
         Err(problems) => {
             assert!(!problems.is_empty());
             return told(&problems);
         }
-        Ok(config) => told(&config.warnings),
-    }
+        Ok(config) => config,
+    };
+    told(&config.warnings);
+    let values = values_in_force(&raw, &config, &sources.folder());
+    let (toml, lists) = (as_toml(&values) + &lists_as_toml(&raw), lists_as_json(&raw));
+    let json = as_json(&values);
 
     let mut again = WrittenConfig::default();
     again.read_toml(&toml, file);
     assert!(again.problems.is_empty(), "what config show prints is not understood: {:?}\n{toml}", again.problems);
-    let (before, after) = (plain(&json["values"]), values_in_force(&again));
+    let again_checked = sources.check(&again).expect("what config show prints is a configuration");
+    let (before, after) = (plain(&json["values"]), values_in_force(&again, &again_checked, &sources.folder()));
     assert_eq!(before, plain(&as_json(&after)["values"]), "{toml}");
     assert_eq!(plain_lists(&lists), plain_lists(&lists_as_json(&again)), "{toml}");
 }

@@ -1,4 +1,4 @@
-//! `docwharf config check|show|init`: checks, shows and creates configurations.
+//! `docwharf config check|show|init|schema`: checks, shows, creates and describes configurations.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -8,6 +8,8 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::config::checked::DEFAULT_FILE;
+use crate::config::key_documents::example_config;
+use crate::config::schema::config_schema;
 use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, values_in_force};
 use crate::daemon::DaemonError;
 use crate::doctor::configuration::unintended_settings;
@@ -20,9 +22,6 @@ use super::{CommandContext, CommandFailure, print};
 const FIRST_KEYS: &str = "api.baseUrl, api.domain and the key (api.keyFile, or /etc/docwharf/api-key where the systemd unit \
                           hands it over), or staticExport.bundleUrl, or sync.inbox";
 
-/// The example configuration: every key with its default.
-const EXAMPLE_CONFIG: &str = include_str!("../../config.example.toml");
-
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
     /// Report every mistake, and what is probably not intended
@@ -31,6 +30,8 @@ pub(super) enum ConfigCommand {
     Show(ConfigShowCommand),
     /// Write a new configuration: every key with its default
     Init(ConfigInitCommand),
+    /// Print a JSON Schema of the configuration, for editors
+    Schema(ConfigSchemaCommand),
 }
 
 #[derive(Debug, Args)]
@@ -45,12 +46,16 @@ pub(super) struct ConfigInitCommand {
     file: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(super) struct ConfigSchemaCommand {}
+
 impl ConfigCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         match self {
             ConfigCommand::Check(_) => check(context),
             ConfigCommand::Show(_) => show(context),
             ConfigCommand::Init(init) => init.run(context),
+            ConfigCommand::Schema(_) => print(&format!("{:#}\n", config_schema())),
         }
     }
 }
@@ -93,17 +98,17 @@ fn check(context: &CommandContext) -> Result<(), CommandFailure> {
 fn show(context: &CommandContext) -> Result<(), CommandFailure> {
     let sources = context.sources();
     let raw = sources.read().map_err(CommandFailure::Config)?;
-    let values = values_in_force(&raw);
+    // A configuration with mistakes is not in force, so it is not shown.
+    let config = sources.check(&raw).map_err(CommandFailure::Config)?;
+    let values = values_in_force(&raw, &config, &sources.folder());
     let (mut json, text) = (as_json(&values), as_toml(&values) + &lists_as_toml(&raw));
     json["lists"] = lists_as_json(&raw);
-    // A configuration with mistakes is not in force, so it is not shown.
-    sources.check(raw).map_err(CommandFailure::Config)?;
     context.print_result(&json, &text)
 }
 
 impl ConfigInitCommand {
     fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
-        let Some(path) = self.file else { return print(EXAMPLE_CONFIG) };
+        let Some(path) = self.file else { return print(&example_config()) };
         let shown = path.display();
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder {
@@ -111,7 +116,7 @@ impl ConfigInitCommand {
                 .map_err(CommandFailure::local(format!("cannot make the folder {}", folder.display())))?;
         }
         let write =
-            || OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(EXAMPLE_CONFIG.as_bytes());
+            || OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(example_config().as_bytes());
         write().map_err(|error| {
             let error = if error.kind() == io::ErrorKind::AlreadyExists {
                 let next = format!("edit it and check it with `docwharf config check --config {shown}`");

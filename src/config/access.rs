@@ -95,18 +95,11 @@ pub(super) fn check_log(
     checker: &mut ValueChecker<'_>,
     base_of: &dyn Fn(&str) -> PathBuf,
 ) -> Option<AccessLogSettings> {
-    let format = checker.parsed("access.log", |text| match text {
-        "off" => Ok(None),
-        "json" => Ok(Some(AccessLogFormat::Json)),
-        "combined" => Ok(Some(AccessLogFormat::Combined)),
-        _ => Err("\"off\", \"json\" or \"combined\" is needed".to_owned()),
-    });
-    let address = checker.parsed("access.logAddress", |text| match text {
-        "truncated" => Ok(LoggedAddress::Truncated),
-        "full" => Ok(LoggedAddress::Full),
-        "none" => Ok(LoggedAddress::None),
-        _ => Err("\"truncated\", \"full\" or \"none\" is needed".to_owned()),
-    });
+    let formats = [("off", None), ("json", Some(AccessLogFormat::Json)), ("combined", Some(AccessLogFormat::Combined))];
+    let format = checker.word("access.log", &formats);
+    let addresses =
+        [("truncated", LoggedAddress::Truncated), ("full", LoggedAddress::Full), ("none", LoggedAddress::None)];
+    let address = checker.word("access.logAddress", &addresses);
     let file = checker.text("access.logFile").map(|path| base_of("access.logFile").join(path));
     if let Some(path) = file.as_ref().filter(|path| path.is_dir() || path.as_os_str().as_bytes().ends_with(b"/")) {
         let what = format!("{} is a folder: name a file in it", path.display());

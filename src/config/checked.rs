@@ -52,7 +52,7 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 /// The default interval between checks of the source.
 const DEFAULT_INTERVAL: Duration = Duration::from_mins(15);
 /// The default interval between checks of the source if each check starts an export job.
-const DEFAULT_JOB_INTERVAL: Duration = Duration::from_hours(24);
+pub(super) const DEFAULT_JOB_INTERVAL: Duration = Duration::from_hours(24);
 
 /// The checked configuration, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
@@ -141,6 +141,11 @@ impl ConfigSources {
         (std::path::absolute(&path).unwrap_or(path), is_named)
     }
 
+    /// Returns the folder of the file, to which relative paths in it refer.
+    pub fn folder(&self) -> PathBuf {
+        self.file().0.parent().unwrap_or(Path::new("/")).to_owned()
+    }
+
     /// Returns the systemd unit that runs this configuration, if root runs a command beside the service.
     pub fn unit(&self) -> Option<ServiceUnit> {
         let is_root = rustix::process::geteuid().is_root();
@@ -149,7 +154,7 @@ impl ConfigSources {
 
     /// Reads file and environment, and checks them.
     pub fn load(&self) -> Result<Config, Vec<ConfigProblem>> {
-        self.read().and_then(|raw| self.check(raw))
+        self.read().and_then(|raw| self.check(&raw))
     }
 
     /// Returns the path of the store, even if other parts of the configuration have mistakes.
@@ -175,11 +180,8 @@ impl ConfigSources {
         part: impl FnOnce(&mut ValueChecker<'_>, &dyn Fn(&str) -> PathBuf) -> T,
     ) -> Option<T> {
         let mut checker = ValueChecker { raw, problems: Vec::new() };
-        let beside = self.file().0.parent().unwrap_or(Path::new("/")).to_owned();
-        let base_of = |key: &str| match raw.get(key).map(|written| &written.place) {
-            Some(ConfigPlace::File(..)) => beside.clone(),
-            _ => std::env::current_dir().unwrap_or_default(),
-        };
+        let beside = self.folder();
+        let base_of = |key: &str| raw.base_of(key, &beside);
         let found = part(&mut checker, &base_of);
         checker.problems.is_empty().then_some(found)
     }
@@ -227,8 +229,8 @@ impl ConfigSources {
     }
 
     /// Checks a configuration that was read.
-    pub fn check(&self, raw: WrittenConfig) -> Result<Config, Vec<ConfigProblem>> {
-        let mut config = check(raw, self.file().0.parent().unwrap_or(Path::new("/")))?;
+    pub fn check(&self, raw: &WrittenConfig) -> Result<Config, Vec<ConfigProblem>> {
+        let mut config = check(raw, &self.folder())?;
         // The variables of HTTP proxies are part of the environment.
         config.intent.network.ignore_proxies = self.bare;
         Ok(config)
@@ -237,13 +239,9 @@ impl ConfigSources {
 
 /// Checks a configuration. Relative paths in the file refer to `beside`, its folder; those in the environment to the
 /// working directory.
-fn check(mut raw: WrittenConfig, beside: &Path) -> Result<Config, Vec<ConfigProblem>> {
-    let problems = std::mem::take(&mut raw.problems);
-    let mut checker = ValueChecker { raw: &raw, problems };
-    let base_of = |key: &str| match raw.get(key).map(|written| &written.place) {
-        Some(ConfigPlace::File(..)) => beside.to_owned(),
-        _ => std::env::current_dir().unwrap_or_default(),
-    };
+fn check(raw: &WrittenConfig, beside: &Path) -> Result<Config, Vec<ConfigProblem>> {
+    let mut checker = ValueChecker { raw, problems: raw.problems.clone() };
+    let base_of = |key: &str| raw.base_of(key, beside);
     let mut warnings = raw.warnings.clone();
     let settings = check_settings(&mut checker);
     let codings = check_codings(&mut checker);
@@ -257,7 +255,7 @@ fn check(mut raw: WrittenConfig, beside: &Path) -> Result<Config, Vec<ConfigProb
         let what = "sync.interval: sync.schedule replaces it; remove one of them".to_owned();
         warnings.push(ConfigProblem { place: written.place.clone(), what });
     }
-    let threads = checker.number("sync.threads", 1, 256).map(|n| n as usize);
+    let threads = checker.number("sync.threads").map(|n| n as usize);
     let store = store_path(&mut checker, &base_of);
     let inbox = checker.parsed("sync.inbox", |text| outside_store(base_of("sync.inbox").join(text), &store));
     let scrub = store_space::check_scrub(&mut checker);
@@ -348,9 +346,9 @@ fn check_intent(
         each_look,
         probes,
         probes_said: checker.raw.get("sync.probe").is_some(),
-        interval: checker.duration("sync.interval", Duration::from_millis(100)).unwrap_or(by_default),
-        max_age: checker.duration("sync.maxAge", Duration::from_secs(1)).unwrap_or(Duration::from_hours(24)),
-        job_timeout: checker.duration("sync.jobTimeout", Duration::from_secs(1)).unwrap_or(Duration::from_mins(30)),
+        interval: checker.duration("sync.interval").unwrap_or(by_default),
+        max_age: checker.duration("sync.maxAge").unwrap_or(Duration::from_hours(24)),
+        job_timeout: checker.duration("sync.jobTimeout").unwrap_or(Duration::from_mins(30)),
         network,
         effort: SealOptions::new(check_limits(checker)),
         allowance: store_space::check_space(checker),
@@ -362,7 +360,7 @@ fn check_intent(
 fn check_limits(checker: &mut ValueChecker<'_>) -> BundleLimits {
     let limits = BundleLimits::default();
     BundleLimits {
-        entries: checker.number("limits.entries", 1, 10_000_000).unwrap_or(limits.entries),
+        entries: checker.number("limits.entries").unwrap_or(limits.entries),
         unpacked: checker.size("limits.unpacked").unwrap_or(limits.unpacked),
         archive: checker.size("limits.archive").unwrap_or(limits.archive),
         entry: checker.size("limits.entry").unwrap_or(limits.entry),
@@ -370,15 +368,14 @@ fn check_limits(checker: &mut ValueChecker<'_>) -> BundleLimits {
 }
 
 fn check_network(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> NetworkSettings {
-    const MIN_TIMEOUT: Duration = Duration::from_millis(10);
     let network = NetworkSettings::default();
     NetworkSettings {
-        connect_timeout: checker.duration("network.connectTimeout", MIN_TIMEOUT).unwrap_or(network.connect_timeout),
-        call_timeout: checker.duration("network.callTimeout", MIN_TIMEOUT).unwrap_or(network.call_timeout),
-        idle_timeout: checker.duration("network.idleTimeout", MIN_TIMEOUT).unwrap_or(network.idle_timeout),
-        first_poll_pause: checker.duration("network.pollFirst", MIN_TIMEOUT).unwrap_or(network.first_poll_pause),
-        max_poll_pause: checker.duration("network.pollMost", MIN_TIMEOUT).unwrap_or(network.max_poll_pause),
-        max_redirects: checker.number("network.redirects", 0, 100).map_or(network.max_redirects, |n| n as usize),
+        connect_timeout: checker.duration("network.connectTimeout").unwrap_or(network.connect_timeout),
+        call_timeout: checker.duration("network.callTimeout").unwrap_or(network.call_timeout),
+        idle_timeout: checker.duration("network.idleTimeout").unwrap_or(network.idle_timeout),
+        first_poll_pause: checker.duration("network.pollFirst").unwrap_or(network.first_poll_pause),
+        max_poll_pause: checker.duration("network.pollMost").unwrap_or(network.max_poll_pause),
+        max_redirects: checker.number("network.redirects").map_or(network.max_redirects, |n| n as usize),
         ignore_proxies: network.ignore_proxies,
         ca_file: checker.text("api.caFile").map(|path| base_of("api.caFile").join(path)),
     }
@@ -508,7 +505,7 @@ fn check_settings(checker: &mut ValueChecker<'_>) -> SiteSettings {
         slashes: slashes.unwrap_or(defaults.slashes),
         identity_cache: checker.size("server.identityCache").unwrap_or(defaults.identity_cache),
         held_bytes: checker.size("server.heldBytes").unwrap_or(defaults.held_bytes),
-        asset_grace: checker.duration("server.assetGrace", Duration::ZERO).unwrap_or(defaults.asset_grace),
+        asset_grace: checker.duration("server.assetGrace").unwrap_or(defaults.asset_grace),
         protection: protection::check_protection(checker),
         access_control: check_access(checker),
         hsts: check_hsts(checker),
@@ -543,7 +540,7 @@ mod tests {
     fn checked(text: &str) -> Result<Config, Vec<String>> {
         let mut raw = WrittenConfig::default();
         raw.read_toml(text, Path::new("/etc/c.toml"));
-        check(raw, Path::new("/etc")).map_err(|problems| problems.iter().map(ToString::to_string).collect())
+        check(&raw, Path::new("/etc")).map_err(|problems| problems.iter().map(ToString::to_string).collect())
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use docwharf_base::model::units::{parse_duration, parse_size, show_duration};
 
 use super::ConfigProblem;
+use super::keys::{ValueType, find_key};
 use super::written::{ConfigValue, WrittenConfig, WrittenValue};
 
 /// Reads values as the types that are needed, and collects mistakes.
@@ -48,7 +49,9 @@ impl ValueChecker<'_> {
         })
     }
 
-    pub(super) fn number(&mut self, key: &str, least: u64, most: u64) -> Option<u64> {
+    /// Reads a whole number within the bounds of the table.
+    pub(super) fn number(&mut self, key: &str) -> Option<u64> {
+        let (least, most) = number_bounds(key);
         self.value(key, |value| {
             let number = match value {
                 ConfigValue::Number(number) => u64::try_from(*number).ok(),
@@ -61,14 +64,23 @@ impl ValueChecker<'_> {
         })
     }
 
-    /// Reads a duration of at least `least`.
-    pub(super) fn duration(&mut self, key: &str, least: Duration) -> Option<Duration> {
+    /// Reads a duration that is not shorter than the table allows.
+    pub(super) fn duration(&mut self, key: &str) -> Option<Duration> {
+        let least = min_duration(key);
         self.value(key, |value| match value {
             ConfigValue::Text(text) => parse_duration(text).and_then(|duration| {
                 let enough = duration >= least;
                 if enough { Ok(duration) } else { Err(format!("at least {} is needed", show_duration(least))) }
             }),
             _ => Err("a duration such as \"15m\" is needed".to_owned()),
+        })
+    }
+
+    /// Reads one of the words of the table, each of which `values` gives a meaning.
+    pub(super) fn word<T: Copy>(&mut self, key: &str, values: &[(&str, T)]) -> Option<T> {
+        self.parsed(key, |text| {
+            let found = values.iter().find(|(word, _)| *word == text);
+            found.map(|(_, value)| *value).ok_or_else(|| word_needed(key))
         })
     }
 
@@ -95,5 +107,31 @@ impl ValueChecker<'_> {
             ConfigValue::Texts(texts) => Ok(texts.clone()),
             _ => Err("a text or a list of texts is needed".to_owned()),
         })
+    }
+}
+
+/// Returns the bounds of a number or a size. A test compares those of all keys with what the checks accept.
+pub(super) fn number_bounds(key: &str) -> (u64, u64) {
+    match find_key(key).map(|key| key.value_type) {
+        Some(ValueType::Number { min, max } | ValueType::Size { min, max }) => (min, max),
+        _ => (0, u64::MAX),
+    }
+}
+
+/// Returns the shortest duration that a key accepts.
+pub(super) fn min_duration(key: &str) -> Duration {
+    match find_key(key).map(|key| key.value_type) {
+        Some(ValueType::Duration { min } | ValueType::DurationOrZero { min }) => min,
+        _ => Duration::ZERO,
+    }
+}
+
+/// Returns the message about a value that is none of the words of the table.
+fn word_needed(key: &str) -> String {
+    let Some(ValueType::Word(words)) = find_key(key).map(|key| key.value_type) else { return String::new() };
+    let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+    match quoted.split_last() {
+        Some((last, before)) => format!("{} or {last} is needed", before.join(", ")),
+        None => String::new(),
     }
 }

@@ -6,28 +6,21 @@ use docwharf_site::lookup::Addresses;
 
 use super::checker::ValueChecker;
 
-/// The upper bound of numbers of pages and links; no site has more.
-const MAX_COUNT: u64 = 1_000_000_000;
-
 /// Checks the rules of the gate. A rule that is not set demands nothing.
 pub(super) fn check_gate(checker: &mut ValueChecker<'_>, addresses: Addresses) -> GateRules {
     GateRules {
         require: check_require(checker),
-        min_pages: checker.number("gate.minPages", 0, MAX_COUNT),
+        min_pages: checker.number("gate.minPages"),
         max_shrink: checker.parsed("gate.maxShrink", parse_percent),
-        max_broken_links: checker.number("gate.maxBrokenLinks", 0, MAX_COUNT),
+        max_broken_links: checker.number("gate.maxBrokenLinks"),
         addresses,
     }
 }
 
 /// Checks whether versions become active automatically or by a person (`activate.mode`).
 pub(super) fn check_activation(checker: &mut ValueChecker<'_>) -> ActivationMode {
-    let mode = checker.parsed("activate.mode", |text| match text {
-        "auto" => Ok(ActivationMode::Auto),
-        "manual" => Ok(ActivationMode::Manual),
-        _ => Err("\"auto\" or \"manual\" is needed".to_owned()),
-    });
-    mode.unwrap_or_default()
+    let modes = [("auto", ActivationMode::Auto), ("manual", ActivationMode::Manual)];
+    checker.word("activate.mode", &modes).unwrap_or_default()
 }
 
 fn check_require(checker: &mut ValueChecker<'_>) -> Vec<String> {

@@ -1,14 +1,18 @@
-//! The configuration: as written ([`raw`]), then checked ([`checked`]). All mistakes are reported at once.
+//! The configuration: as written ([`written`]), then checked ([`checked`]) against the table of all keys ([`keys`]).
+//! All mistakes are reported at once.
 
 pub mod access;
 pub mod checked;
 mod checker;
 mod gate;
+pub mod key_documents;
+pub mod keys;
 #[cfg(feature = "origin")]
 pub mod origin;
 pub mod protection;
 mod publish;
 mod rules;
+pub mod schema;
 pub mod show;
 mod store_space;
 pub mod systemd_credentials;

@@ -4,15 +4,13 @@ use docwharf_base::model::units::parse_size;
 use docwharf_serve::security_headers::{DEFAULT_REFERRER_POLICY, FramePolicy, ProtectionSettings};
 use docwharf_site::external::csp::{CspPreset, CspRules};
 
-use super::checker::ValueChecker;
+use super::checker::{ValueChecker, number_bounds};
+use super::keys::size_range;
 use super::written::ConfigValue;
 
 /// The default of `server.cspSize`: the maximum length of a policy in bytes. By default, a reverse proxy accepts 4 KiB
 /// for all header fields of a response (nginx's `proxy_buffer_size`), and the other fields need a part of them.
 pub const DEFAULT_CSP_BYTES: usize = 3 << 10;
-/// The bounds of `server.cspSize` in bytes: enough for a policy without hashes, and the most that servers and browsers
-/// accept.
-const CSP_BYTES_BOUNDS: (u64, u64) = (1 << 10, 64 << 10);
 
 /// The values of `Referrer-Policy` (W3C Referrer Policy, section 3).
 const REFERRER_POLICIES: [&str; 8] = [
@@ -28,21 +26,23 @@ const REFERRER_POLICIES: [&str; 8] = [
 
 pub(super) fn check_protection(checker: &mut ValueChecker<'_>) -> ProtectionSettings {
     let referrer = checker.parsed("server.referrerPolicy", parse_referrer);
-    let frames = checker.parsed("server.frames", parse_frames);
+    let frames = checker.word(
+        "server.frames",
+        &[("same", FramePolicy::SameOrigin), ("none", FramePolicy::Deny), ("any", FramePolicy::Any)],
+    );
     let preset = checker.parsed("server.csp", parse_csp).flatten();
-    let most = checker.value("server.cspSize", |value| {
+    // Enough for a policy without hashes, and the most that servers and browsers accept.
+    let (least, most) = number_bounds("server.cspSize");
+    let size = checker.value("server.cspSize", |value| {
         let size = match value {
             ConfigValue::Text(text) => parse_size(text)?,
             ConfigValue::Number(number) => u64::try_from(*number).unwrap_or(0),
             _ => return Err("a size such as \"3KiB\" is needed".to_owned()),
         };
-        if (CSP_BYTES_BOUNDS.0..=CSP_BYTES_BOUNDS.1).contains(&size) {
-            Ok(size as usize)
-        } else {
-            Err("a size from 1KiB to 64KiB is needed".to_owned())
-        }
+        let fits = (least..=most).contains(&size);
+        if fits { Ok(size as usize) } else { Err(format!("a size from {} is needed", size_range(least, most))) }
     });
-    protection_settings(preset, frames, most.unwrap_or(DEFAULT_CSP_BYTES), referrer)
+    protection_settings(preset, frames, size.unwrap_or(DEFAULT_CSP_BYTES), referrer)
 }
 
 /// Combines the values into the settings of protection.
@@ -68,15 +68,6 @@ pub fn parse_csp(text: &str) -> Result<Option<CspPreset>, String> {
         "connected" => Ok(Some(CspPreset::Connected)),
         "airgap" => Ok(Some(CspPreset::Airgap)),
         _ => Err("\"off\", \"report\", \"connected\" or \"airgap\" is needed".to_owned()),
-    }
-}
-
-fn parse_frames(text: &str) -> Result<FramePolicy, String> {
-    match text {
-        "same" => Ok(FramePolicy::SameOrigin),
-        "none" => Ok(FramePolicy::Deny),
-        "any" => Ok(FramePolicy::Any),
-        _ => Err("\"same\", \"none\" or \"any\" is needed".to_owned()),
     }
 }
 

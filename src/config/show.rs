@@ -1,14 +1,20 @@
-//! Shows the configuration in force, with the origin of each value; secrets are masked.
+//! Shows the configuration in force, with the origin of each value; secrets are masked. The output is a configuration,
+//! too: loaded again, it has the same effect.
 
 use std::fmt::Write;
+use std::path::Path;
 
 use serde_json::{Map, Value as Json, json};
 
+use docwharf_agent::sync::BundleLocation;
 use docwharf_base::secret::SafeUrl;
 
 use super::ConfigPlace;
-use super::table_lists::{TABLE_LISTS, TableRow, toml_key};
-use super::written::{ConfigValue, WrittenConfig, keys};
+use super::checked::{Config, DEFAULT_JOB_INTERVAL};
+use super::keys::{ConfigKey, ValueType, keys};
+use super::table_lists::{TABLE_LISTS, TableRow, toml_key, toml_string};
+use super::value_parsers::parse_bundle;
+use super::written::{ConfigValue, WrittenConfig, WrittenValue};
 
 /// One value in force.
 #[derive(Debug)]
@@ -19,25 +25,66 @@ pub struct ShownValue {
     pub value: Option<String>,
     /// The origin of the value: `default`, `/etc/c.toml:3`, `$DOCWHARF_…`.
     pub origin: String,
+    /// Whether the configuration sets the value. A default is shown as a comment: some keys have an effect by being set,
+    /// whatever their value.
+    pub is_set: bool,
 }
 
-/// Lists all values in force.
-pub fn values_in_force(raw: &WrittenConfig) -> Vec<ShownValue> {
-    // The one default that depends on another key.
-    let each_look = matches!(raw.get("sync.probe").map(|written| &written.value), Some(ConfigValue::Texts(list)) if list.is_empty());
-    let of = |key: super::written::ConfigKey| match raw.get(key.name) {
-        Some(written) => ShownValue {
-            name: key.name,
-            value: Some(format_value(key.name, &written.value)),
-            origin: origin(&written.place),
-        },
-        None if key.default.is_empty() => ShownValue { name: key.name, value: None, origin: "not set".to_owned() },
-        None => {
-            let default = if each_look && key.name == "sync.interval" { "\"24h\"" } else { key.default };
-            ShownValue { name: key.name, value: Some(default.to_owned()), origin: "default".to_owned() }
+/// Lists all values in force. `config` is the result of checking `raw`, and `beside` the folder of the file.
+pub fn values_in_force(raw: &WrittenConfig, config: &Config, beside: &Path) -> Vec<ShownValue> {
+    let show = |key: ConfigKey| {
+        if let Some(written) = raw.get(key.name) {
+            let value = Some(format_written(&key, written, &raw.base_of(key.name, beside)));
+            return ShownValue { name: key.name, value, origin: origin(&written.place), is_set: true };
         }
+        let value = default_in_force(&key, raw, config);
+        let origin = if value.is_some() { "default" } else { "not set" }.to_owned();
+        ShownValue { name: key.name, value, origin, is_set: false }
     };
-    keys().map(of).collect()
+    keys().map(show).collect()
+}
+
+/// Returns the default of a key in TOML. Those that depend on other keys or variables come from the checked
+/// configuration.
+fn default_in_force(key: &ConfigKey, raw: &WrittenConfig, config: &Config) -> Option<String> {
+    match key.name {
+        "sync.interval" if config.intent.interval == DEFAULT_JOB_INTERVAL => Some("\"24h\"".to_owned()),
+        "sync.probe" => {
+            let probes: Vec<String> =
+                config.intent.probes.iter().map(|probe| toml_string(&probe.to_string())).collect();
+            (!probes.is_empty()).then(|| format!("[{}]", probes.join(", ")))
+        }
+        "store.path" => Some(toml_string(&config.store.to_string_lossy())),
+        // The mask decides the modes.
+        "publish.mode" if raw.get("publish.umask").is_some() => None,
+        _ => (!key.default.is_empty()).then(|| key.default.to_owned()),
+    }
+}
+
+/// Formats a value as its type demands. The environment has texts only, and its paths are relative to the working
+/// directory; in a file, they would be relative to the file.
+fn format_written(key: &ConfigKey, written: &WrittenValue, base: &Path) -> String {
+    let ConfigValue::Text(text) = &written.value else { return format_value(key.value_type, &written.value) };
+    match key.value_type {
+        ValueType::Flag if matches!(text.as_str(), "true" | "false") => text.clone(),
+        ValueType::Number { .. } => text.parse::<u64>().map_or_else(|_| toml_string(text), |number| number.to_string()),
+        ValueType::Path => absolute(text, base),
+        // A query may be a secret, even where a path is meant.
+        ValueType::Location if !text.contains('?') => match parse_bundle(text, base) {
+            Ok(BundleLocation::File(path)) => path.to_str().map_or_else(|| toml_string(text), toml_string),
+            _ => quoted(key.value_type, text),
+        },
+        kind if kind.is_list() && (text.is_empty() || text.contains(',')) => {
+            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+            format_value(kind, &ConfigValue::Texts(items.map(str::to_owned).collect()))
+        }
+        kind => quoted(kind, text),
+    }
+}
+
+/// Formats a path as an absolute one.
+fn absolute(text: &str, base: &Path) -> String {
+    base.join(text).to_str().map_or_else(|| toml_string(text), toml_string)
 }
 
 fn origin(place: &ConfigPlace) -> String {
@@ -48,23 +95,21 @@ fn origin(place: &ConfigPlace) -> String {
     }
 }
 
-fn format_value(name: &str, value: &ConfigValue) -> String {
+fn format_value(kind: ValueType, value: &ConfigValue) -> String {
     match value {
-        ConfigValue::Text(text) => quoted(name, text),
+        ConfigValue::Text(text) => quoted(kind, text),
         ConfigValue::Texts(texts) => {
-            let items: Vec<String> = texts.iter().map(|text| quoted(name, text)).collect();
+            let items: Vec<String> = texts.iter().map(|text| quoted(kind, text)).collect();
             format!("[{}]", items.join(", "))
         }
         ConfigValue::Flag(flag) => flag.to_string(),
         ConfigValue::Number(number) => number.to_string(),
-        ConfigValue::Section => String::new(),
     }
 }
 
 /// Formats a text in quotes; secrets in links are masked.
-fn quoted(name: &str, text: &str) -> String {
-    let may_be_link = matches!(name, "staticExport.bundleUrl" | "api.baseUrl" | "sync.probe");
-    let masked = match (may_be_link, SafeUrl::parse(text), text.split_once('?')) {
+fn quoted(kind: ValueType, text: &str) -> String {
+    let masked = match (kind.may_be_secret(), SafeUrl::parse(text), text.split_once('?')) {
         (true, Ok(url), _) => url.to_string(),
         (true, Err(_), Some((before, _))) => format!("{before}?***"),
         _ => text.to_owned(),
@@ -72,14 +117,9 @@ fn quoted(name: &str, text: &str) -> String {
     toml_string(&masked)
 }
 
-/// Formats a basic string of TOML. JSON strings are the same, except that TOML also requires U+007F to be escaped.
-pub(super) fn toml_string(text: &str) -> String {
-    json!(text).to_string().replace('\u{7f}', "\\u007f")
-}
-
-/// Formats values as TOML, each with its origin in a comment.
+/// Formats values as TOML, each with its origin in a comment. What is not set is a comment altogether.
 pub fn as_toml(values: &[ShownValue]) -> String {
-    let width = values.iter().filter_map(|v| Some(v.name.split_once('.')?.1.len() + 3 + v.value.as_ref()?.len())).max();
+    let width = values.iter().filter_map(|v| Some(v.name.split_once('.')?.1.len() + 5 + v.value.as_ref()?.len())).max();
     let width = width.unwrap_or(0).min(48);
     let mut out = String::new();
     let mut section = "";
@@ -91,8 +131,9 @@ pub fn as_toml(values: &[ShownValue]) -> String {
             section = above;
         }
         let line = match &value.value {
-            Some(text) => format!("{name} = {text}"),
-            None => format!("#{name} ="),
+            Some(text) if value.is_set => format!("{name} = {text}"),
+            Some(text) => format!("# {name} = {text}"),
+            None => format!("# {name} ="),
         };
         let _ = writeln!(out, "{line:width$}  # {}", value.origin);
     }
@@ -105,7 +146,7 @@ pub fn lists_as_toml(raw: &WrittenConfig) -> String {
     for (list, row) in TABLE_LISTS.iter().flat_map(|list| raw.rows(list.name).iter().map(move |row| (list.name, row))) {
         let _ = writeln!(out, "\n[[{list}]]  # {}", origin(&row.place));
         for (key, written) in &row.items {
-            let _ = writeln!(out, "{} = {}", toml_key(key), format_value(key, &written.value));
+            let _ = writeln!(out, "{} = {}", toml_key(key), format_value(ValueType::Text, &written.value));
         }
     }
     out
@@ -115,7 +156,8 @@ pub fn lists_as_toml(raw: &WrittenConfig) -> String {
 pub fn lists_as_json(raw: &WrittenConfig) -> Json {
     let read = |text: String| serde_json::from_str::<Json>(&text).unwrap_or_else(|_| json!(text));
     let of = |row: &TableRow| {
-        let items = row.items.iter().map(|(key, written)| (key.clone(), read(format_value(key, &written.value))));
+        let items =
+            row.items.iter().map(|(key, written)| (key.clone(), read(format_value(ValueType::Text, &written.value))));
         json!({ "values": items.collect::<Map<String, Json>>(), "origin": origin(&row.place) })
     };
     let lists = TABLE_LISTS.iter().map(|list| (list.name.to_owned(), raw.rows(list.name).iter().map(of).collect()));
@@ -136,19 +178,64 @@ pub fn as_json(values: &[ShownValue]) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
+    use crate::config::checked::ConfigSources;
+
+    fn shown(text: &str, variables: &[(&str, &str)]) -> String {
+        let mut raw = WrittenConfig::default();
+        raw.read_toml(text, Path::new("c.toml"));
+        raw.read_env(variables.iter().map(|&(name, value)| (name.into(), value.into())));
+        let sources = ConfigSources { flag: Some("/etc/c.toml".into()), bare: true, ..ConfigSources::default() };
+        let config = sources.check(&raw).unwrap_or_else(|problems| panic!("{text}: {problems:#?}"));
+        as_toml(&values_in_force(&raw, &config, &sources.folder()))
+    }
+
+    /// The line of a key in a section.
+    #[track_caller]
+    fn line(shown: &str, key: &str) -> String {
+        let (section, name) = key.split_once('.').unwrap();
+        let body = shown.split(&format!("[{section}]\n")).nth(1).unwrap().split("\n[").next().unwrap();
+        let is_key = |line: &&str| line.trim_start_matches("# ").starts_with(&format!("{name} ="));
+        let line = body.lines().find(is_key).unwrap_or_else(|| panic!("{key} is missing in {shown}"));
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
 
     #[test]
     fn each_value_has_its_origin_and_links_are_masked() {
-        let mut raw = WrittenConfig::default();
-        raw.read_toml("[staticExport]\nbundleUrl = \"https://b.example/x?sig=geheim\"\n", Path::new("c.toml"));
-        raw.read_env([("DOCWHARF_SYNC__KEEP".into(), "7".into())].into_iter());
-        let text = as_toml(&values_in_force(&raw));
-        let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap().to_owned();
+        let text =
+            shown("[staticExport]\nbundleUrl = \"https://b.example/x?sig=geheim\"\n", &[("DOCWHARF_SYNC__KEEP", "7")]);
         assert!(!text.contains("geheim"), "{text}");
-        assert!(line("bundleUrl").contains("https://b.example/x?***") && line("bundleUrl").ends_with("# c.toml:2"));
-        assert!(line("keep = \"7\"").ends_with("# $DOCWHARF_SYNC__KEEP"));
-        assert!(line("interval = \"15m\"").ends_with("# default"));
-        assert!(line("#schedule =").ends_with("# not set"));
+        assert_eq!(line(&text, "staticExport.bundleUrl"), "bundleUrl = \"https://b.example/x?***\" # c.toml:2");
+        assert_eq!(line(&text, "sync.keep"), "keep = 7 # $DOCWHARF_SYNC__KEEP");
+        assert_eq!(line(&text, "sync.interval"), "# interval = \"15m\" # default");
+        assert_eq!(line(&text, "sync.schedule"), "# schedule = # not set");
+    }
+
+    #[test]
+    fn a_default_that_depends_on_other_keys_is_the_one_in_force() {
+        const API: &str = "[api]\nbaseUrl = \"https://api.example/v1/\"\ndomain = \"docs.example.com\"\n";
+        let interval = |text: &str, variables: &[(&str, &str)]| line(&shown(text, variables), "sync.interval");
+        let (quarter, day) = ("# interval = \"15m\" # default", "# interval = \"24h\" # default");
+        let no_probes = "[sync]\nprobe = []\n";
+        assert_eq!(interval(&format!("{API}{no_probes}"), &[]), day);
+        assert_eq!(interval(API, &[("DOCWHARF_SYNC__PROBE", "")]), day);
+        assert_eq!(interval(API, &[]), quarter);
+        // Without [api], nothing is exported.
+        assert_eq!(interval(&format!("[staticExport]\nbundleUrl = \"/b.zip\"\n{no_probes}"), &[]), quarter);
+        let probe =
+            "# probe = [\"https://docs.example.com/sitemap.xml\", \"https://docs.example.com/llms.txt\"] # default";
+        assert_eq!(line(&shown(API, &[]), "sync.probe"), probe);
+        let masked = shown("[publish]\ndirectory = \"/www\"\numask = \"0027\"\n", &[]);
+        assert_eq!(line(&masked, "publish.mode"), "# mode = # not set");
+    }
+
+    #[test]
+    fn each_address_of_a_list_in_one_text_is_masked() {
+        let variables = [
+            ("DOCWHARF_API__BASE_URL", "https://api.example/v1"),
+            ("DOCWHARF_API__DOMAIN", "docs.example"),
+            ("DOCWHARF_SYNC__PROBE", "https://docs.example/a,https://ada:geheim@docs.example/b?signature=geheim"),
+        ];
+        let text = shown("", &variables);
+        assert!(!text.contains("geheim") && text.contains("https://docs.example/b?***"), "{text}");
     }
 }

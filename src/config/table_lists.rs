@@ -1,24 +1,52 @@
 //! Lists of tables, such as `[[server.redirects]]`: rows of keys, each value with its place. They can be set in the
 //! file only, not in the environment.
 
+use serde_json::json;
 use toml::de::{DeTable, DeValue};
 
-use super::show::toml_string;
 use super::written::{ConfigValue, WrittenConfig, WrittenValue, suggest_nearest, to_value};
 use super::{ConfigPlace, ConfigProblem};
 
-/// A list of tables: its name, and the keys of a row. A key that ends with `.*` is a table with arbitrary names.
+/// A list of tables: its name, and the keys of a row with their types.
 #[derive(Debug, Clone, Copy)]
 pub struct TableList {
     /// The name with its section.
     pub name: &'static str,
-    keys: &'static [&'static str],
+    /// The keys of a row.
+    pub keys: &'static [(&'static str, RowValue)],
+}
+
+/// The type of a value in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowValue {
+    /// A text.
+    Text,
+    /// `true` or `false`.
+    Flag,
+    /// A status of HTTP that a redirect may have.
+    Status,
+    /// A text or a list of texts.
+    Texts,
+    /// A table with arbitrary names, each with a text or a list of texts.
+    Table,
 }
 
 /// All lists.
 pub const TABLE_LISTS: &[TableList] = &[
-    TableList { name: "server.redirects", keys: &["source", "destination", "permanent", "status", "force"] },
-    TableList { name: "server.headers", keys: &["source", "values.*", "remove"] },
+    TableList {
+        name: "server.redirects",
+        keys: &[
+            ("source", RowValue::Text),
+            ("destination", RowValue::Text),
+            ("permanent", RowValue::Flag),
+            ("status", RowValue::Status),
+            ("force", RowValue::Flag),
+        ],
+    },
+    TableList {
+        name: "server.headers",
+        keys: &[("source", RowValue::Text), ("values", RowValue::Table), ("remove", RowValue::Texts)],
+    },
 ];
 
 /// One table of a list.
@@ -79,25 +107,29 @@ impl TableList {
         place: &dyn Fn(usize) -> ConfigPlace,
     ) {
         let list = self.name;
+        // An inner table has arbitrary names.
+        let is_inner = !above.is_empty();
         for (key, value) in table {
             let name = format!("{above}{}", key.get_ref());
             let here = place(key.span().start);
-            let is_open = self.keys.contains(&format!("{name}.*").as_str());
+            let expected = self.keys.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+            let is_open = expected == Some(RowValue::Table);
+            let is_known = is_inner || expected.is_some();
             match (value.get_ref(), to_value(value.get_ref())) {
                 (DeValue::Table(inner), _) if is_open => self.read_row(raw, inner, &format!("{name}."), row, place),
                 _ if is_open => {
                     let what = format!("{list}.{name} is a table: write {name} = {{ Name = \"value\" }}");
                     raw.problems.push(ConfigProblem { place: here, what });
                 }
-                (_, Some(value)) if !above.is_empty() || self.keys.contains(&name.as_str()) => {
+                (_, Some(value)) if is_known => {
                     row.items.push((name, WrittenValue { value, place: here }));
                 }
-                (value, None) if !above.is_empty() || self.keys.contains(&name.as_str()) => {
+                (value, None) if is_known => {
                     let what = format!("{list}.{name} has a value of the wrong kind ({})", value.type_str());
                     raw.problems.push(ConfigProblem { place: here, what });
                 }
                 _ => {
-                    let known = self.keys.iter().map(|key| format!("{list}.{}", key.trim_end_matches(".*")));
+                    let known = self.keys.iter().map(|(key, _)| format!("{list}.{key}"));
                     let full = format!("{list}.{name}");
                     let what = format!("there is no key {full}{}", suggest_nearest(&full, known));
                     raw.problems.push(ConfigProblem { place: here, what });
@@ -105,6 +137,11 @@ impl TableList {
             }
         }
     }
+}
+
+/// Formats a basic string of TOML. JSON strings are the same, except that TOML also requires U+007F to be escaped.
+pub(super) fn toml_string(text: &str) -> String {
+    json!(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 /// Formats a key of a row as TOML. In a key of an inner table, the name is quoted if TOML requires it.

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use http::HeaderValue;
 
@@ -80,7 +79,7 @@ fn credential_files(credentials: &SystemdCredentials) -> Option<KeyPairFiles> {
 
 /// Checks `tls.hsts`. It needs no certificate of ours, because a trusted proxy may have one.
 pub(super) fn check_hsts(checker: &mut ValueChecker<'_>) -> Option<HeaderValue> {
-    let age = checker.duration("tls.hsts", Duration::ZERO)?;
+    let age = checker.duration("tls.hsts")?;
     HeaderValue::from_str(&format!("max-age={}", age.as_secs())).ok()
 }
 

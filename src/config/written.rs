@@ -2,108 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
+use super::keys::{SECTIONS, find_key, keys};
 use super::systemd_credentials::SystemdCredentials;
 use super::table_lists::{self, TABLE_LISTS, TableRow};
 use super::{ConfigPlace, ConfigProblem};
-
-/// A key of the configuration.
-#[derive(Debug, Clone, Copy)]
-pub struct ConfigKey {
-    /// The name with its section.
-    pub name: &'static str,
-    /// The default in TOML, as `config show` prints it; empty if there is none.
-    pub default: &'static str,
-}
-
-const fn key(name: &'static str, default: &'static str) -> ConfigKey {
-    ConfigKey { name, default }
-}
-
-/// All keys. Any other key is a mistake, so that a misspelt `sha256` never means "no check".
-pub const CONFIG_KEYS: &[ConfigKey] = &[
-    key("staticExport.enabled", "true"),
-    key("staticExport.bundleUrl", ""),
-    key("staticExport.version", ""),
-    key("staticExport.sha256", ""),
-    key("api.baseUrl", ""),
-    key("api.domain", ""),
-    key("api.projectId", ""),
-    key("api.keyFile", ""),
-    key("api.caFile", ""),
-    key("api.statusPath", "\"/project/update-status/{statusId}\""),
-    key("sync.interval", "\"15m\""),
-    key("sync.schedule", ""),
-    key("sync.probe", ""),
-    key("sync.maxAge", "\"24h\""),
-    key("sync.inbox", ""),
-    key("sync.jobTimeout", "\"30m\""),
-    key("sync.keep", "3"),
-    key("sync.threads", ""),
-    key("network.connectTimeout", "\"10s\""),
-    key("network.callTimeout", "\"30s\""),
-    key("network.idleTimeout", "\"30s\""),
-    key("network.pollFirst", "\"1s\""),
-    key("network.pollMost", "\"10s\""),
-    key("network.redirects", "10"),
-    key("store.path", "\"/var/lib/docwharf\""),
-    key("store.maxBytes", ""),
-    key("store.minFree", ""),
-    key("store.scrub", "\"7d\""),
-    key("server.listen", "\"127.0.0.1:8080\""),
-    key("server.basePath", "\"/\""),
-    key("server.slashes", "\"auto\""),
-    key("server.identityCache", "\"64MiB\""),
-    key("server.heldBytes", "\"64MiB\""),
-    key("server.codings", "[\"br\", \"zstd\"]"),
-    key("server.csp", "\"off\""),
-    key("server.cspSize", "\"3KiB\""),
-    key("server.frames", "\"same\""),
-    key("server.referrerPolicy", "\"strict-origin-when-cross-origin\""),
-    key("server.assetGrace", "\"72h\""),
-    key("server.http2", "\"own\""),
-    key("server.redirectsFile", ""),
-    key("server.trustedProxies", ""),
-    key("tls.certFile", ""),
-    key("tls.keyFile", ""),
-    key("tls.listen", ""),
-    key("tls.hsts", ""),
-    key("access.allow", ""),
-    key("access.header", ""),
-    key("access.log", "\"off\""),
-    key("access.logFile", ""),
-    key("access.logAddress", "\"truncated\""),
-    key("admin.listen", ""),
-    key("admin.hosts", ""),
-    key("publish.directory", ""),
-    key("publish.mode", "\"0644\""),
-    key("publish.umask", ""),
-    key("limits.entries", "200000"),
-    key("limits.unpacked", "\"8GiB\""),
-    key("limits.archive", "\"4GiB\""),
-    key("limits.entry", "\"2GiB\""),
-    key("gate.require", ""),
-    key("gate.minPages", ""),
-    key("gate.maxShrink", ""),
-    key("gate.maxBrokenLinks", ""),
-    key("activate.mode", "\"auto\""),
-    key("activate.listen", ""),
-    // Sections that have an effect by being present.
-    key("staticExport", ""),
-    key("api", ""),
-];
-
-fn find_key(name: &str) -> Option<&'static str> {
-    CONFIG_KEYS.iter().map(|key| key.name).find(|&known| known == name)
-}
-
-/// Lists the keys, without the sections.
-pub fn keys() -> impl Iterator<Item = ConfigKey> {
-    CONFIG_KEYS.iter().copied().filter(|key| key.name.contains('.'))
-}
 
 /// A value with its place.
 #[derive(Debug, Clone)]
@@ -125,8 +31,6 @@ pub enum ConfigValue {
     Number(i64),
     /// A list of strings.
     Texts(Vec<String>),
-    /// A table: the section is present.
-    Section,
 }
 
 /// Masks texts, because they may be links, which are secrets.
@@ -137,7 +41,6 @@ impl std::fmt::Debug for ConfigValue {
             ConfigValue::Flag(_) => "Flag",
             ConfigValue::Number(_) => "Number",
             ConfigValue::Texts(_) => "Texts(***)",
-            ConfigValue::Section => "Section",
         })
     }
 }
@@ -159,6 +62,15 @@ impl WrittenConfig {
     /// Returns the value of a key, if it was written.
     pub fn get(&self, key: &str) -> Option<&WrittenValue> {
         self.values.get(key)
+    }
+
+    /// Returns the folder to which a relative path in this value refers: for a value in the file `beside`, the file's
+    /// folder, else the working directory.
+    pub fn base_of(&self, key: &str, beside: &Path) -> PathBuf {
+        match self.get(key).map(|written| &written.place) {
+            Some(ConfigPlace::File(..)) => beside.to_owned(),
+            _ => std::env::current_dir().unwrap_or_default(),
+        }
     }
 
     /// Returns the rows of a list.
@@ -193,11 +105,8 @@ impl WrittenConfig {
                 self.lists.insert(list.name, rows);
                 continue;
             }
-            let is_section =
-                CONFIG_KEYS.iter().any(|key| key.name.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')));
-            if is_section {
+            if SECTIONS.iter().any(|section| section.name == name) {
                 if let DeValue::Table(inner) = value.get_ref() {
-                    self.insert(&name, ConfigValue::Section, here);
                     self.read_table(inner, &name, place);
                 } else {
                     self.problems
@@ -250,11 +159,10 @@ impl WrittenConfig {
         }
     }
 
+    /// Stores a value; `false` if there is no such key.
     fn insert(&mut self, name: &str, value: ConfigValue, place: ConfigPlace) -> bool {
-        let Some(key) = find_key(name) else {
-            return value == ConfigValue::Section;
-        };
-        self.values.insert(key, WrittenValue { value, place });
+        let Some(key) = find_key(name) else { return false };
+        self.values.insert(key.name, WrittenValue { value, place });
         true
     }
 }
@@ -290,7 +198,7 @@ pub fn variable_name(key: &str) -> String {
 
 fn unknown_key(name: &str) -> String {
     // The name may be meant as that of a section.
-    let sections = keys().filter_map(|key| key.name.split_once('.').map(|(section, _)| section.to_owned()));
+    let sections = SECTIONS.iter().map(|section| section.name.to_owned());
     let lists = TABLE_LISTS.iter().map(|list| list.name.to_owned());
     let nearest = suggest_nearest(name, keys().map(|key| key.name.to_owned()).chain(sections).chain(lists));
     format!("there is no key {name}{nearest}")

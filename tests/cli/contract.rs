@@ -231,7 +231,7 @@ fn the_example_configuration_has_every_key_and_is_valid() {
     // The only file that a configuration cannot do without, if it names it.
     std::fs::write(dir.path().join("docs.json"), "{\"redirects\": []}").unwrap();
     run(["status".as_ref(), "--config".as_ref(), path.as_os_str()]).expect(0);
-    for key in docwharf::config::written::keys() {
+    for key in docwharf::config::keys::keys() {
         let (section, name) = key.name.split_once('.').unwrap();
         let body = example.split(&format!("\n[{section}]\n")).nth(1).unwrap_or_else(|| panic!("no section {section}"));
         let body = body.split("\n[").next().unwrap();

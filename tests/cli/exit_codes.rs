@@ -54,6 +54,7 @@ const ROWS: &[Row] = &[
     ("config check", "", [2, 2, 2, 2, 0, 0, 0]),
     ("config show", "", [2, 2, 2, 0, 0, 0, 0]),
     ("config init", "", [2, 0, 0, 0, 0, 0, 0]),
+    ("config schema", "", [2, 0, 0, 0, 0, 0, 0]),
     ("bundle verify", "site.zip", [2, 2, 2, 0, 0, 0, 0]),
     ("bundle inspect", "site.zip", [2, 2, 2, 0, 0, 0, 0]),
     ("bundle unpack", "site.zip unpacked", [2, 2, 2, 0, 0, 0, 0]),

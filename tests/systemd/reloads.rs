@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use docwharf::config::written::keys;
+use docwharf::config::keys::keys;
 
 use super::*;
 

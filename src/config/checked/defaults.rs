@@ -4,7 +4,10 @@ use std::path::Path;
 
 use docwharf_serve::security_headers::{DEFAULT_REFERRER_POLICY, FramePolicy};
 
-use super::super::written::{CONFIG_KEYS, WrittenConfig, keys};
+use super::super::key_documents::example_config;
+use super::super::keys::{ValueType, find_key, keys};
+use super::super::show::{as_toml, lists_as_toml, values_in_force};
+use super::super::written::WrittenConfig;
 use super::{Config, check};
 
 /// Another value of each key that has a default.
@@ -129,10 +132,18 @@ const WITHOUT_BOUNDS: &[&str] = &[
 /// The other keys without which a key has no effect.
 fn beside(key: &str) -> &'static str {
     match key {
-        "api.statusPath" => "[api]\nbaseUrl = \"https://api.example/v1/\"\ndomain = \"docs.example.com\"\n",
+        "api.statusPath" | "api.projectId" | "api.keyFile" | "sync.probe" => {
+            "[api]\nbaseUrl = \"https://api.example/v1/\"\ndomain = \"docs.example.com\"\n"
+        }
         "server.cspSize" => "[server]\ncsp = \"connected\"\n",
         "access.logAddress" => "[access]\nlog = \"json\"\n",
         "publish.mode" => "[publish]\ndirectory = \"www\"\n",
+        "api.baseUrl" => "[api]\ndomain = \"docs.example.com\"\n",
+        "api.domain" => "[api]\nbaseUrl = \"https://api.example/v1/\"\n",
+        "tls.certFile" => "[tls]\nkeyFile = \"key.pem\"\n",
+        "tls.keyFile" => "[tls]\ncertFile = \"certificate.pem\"\n",
+        "tls.listen" => "[tls]\ncertFile = \"certificate.pem\"\nkeyFile = \"key.pem\"\n",
+        "access.header" => "[server]\ntrustedProxies = \"::1\"\n",
         _ => "",
     }
 }
@@ -140,21 +151,24 @@ fn beside(key: &str) -> &'static str {
 fn checked(text: &str) -> Result<Config, Vec<String>> {
     let mut raw = WrittenConfig::default();
     raw.read_toml(text, Path::new("/etc/c.toml"));
-    check(raw, Path::new("/etc")).map_err(|problems| problems.iter().map(ToString::to_string).collect())
+    check(&raw, Path::new("/etc")).map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
 /// A configuration that sets this key, and only the other keys that it needs.
 fn setting(key: &str, value: &str) -> String {
     let (section, name) = key.split_once('.').expect("section.key");
-    match beside(key) {
-        "" => format!("[{section}]\n{name} = {value}\n"),
-        more => format!("{more}{name} = {value}\n"),
+    let more = beside(key);
+    let header = format!("[{section}]\n");
+    if more.starts_with(&header) {
+        format!("{more}{name} = {value}\n")
+    } else {
+        format!("{more}{header}{name} = {value}\n")
     }
 }
 
 /// A configuration that writes down the default of this key.
 fn written(name: &str) -> Config {
-    let key = CONFIG_KEYS.iter().find(|key| key.name == name).expect("a key");
+    let key = find_key(name).expect("a key");
     checked(&setting(name, key.default)).unwrap_or_else(|problems| panic!("{name}: {problems:#?}"))
 }
 
@@ -208,5 +222,91 @@ fn each_key_refuses_a_value_of_another_kind_in_one_line_that_names_it() {
         let (value, kind) = (format!("{}: ", key.name), format!("{} has a value", key.name));
         let naming = problems.iter().filter(|line| line.contains(&value) || line.contains(&kind));
         assert_eq!(naming.count(), 1, "{}: {problems:#?}", key.name);
+    }
+}
+
+#[test]
+fn each_word_of_the_table_is_accepted_and_no_other() {
+    for key in keys() {
+        let ValueType::Word(words) = key.value_type else { continue };
+        for word in words {
+            checked(&setting(key.name, &format!("{word:?}"))).unwrap_or_else(|problems| panic!("{problems:#?}"));
+        }
+        let problems = checked(&setting(key.name, "\"perhaps\"")).expect_err(key.name);
+        let message = problems.iter().find(|line| line.contains(&format!("{}: ", key.name)));
+        let message = message.unwrap_or_else(|| panic!("{}: {problems:#?}", key.name));
+        assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    }
+}
+
+#[test]
+fn the_example_configuration_changes_nothing() {
+    assert_eq!(checked(&example_config()), checked(""));
+}
+
+/// The values of variables that a configuration is read with, besides its file.
+type Variables<'a> = &'a [(&'a str, &'a str)];
+
+/// Reads a configuration; gives it checked, without the places of its values, and what `config show` prints of it.
+fn checked_and_shown(text: &str, variables: Variables<'_>) -> (String, String) {
+    let mut raw = WrittenConfig::default();
+    raw.read_toml(text, Path::new("/etc/c.toml"));
+    raw.read_env(variables.iter().map(|&(name, value)| (name.into(), value.into())));
+    let folder = Path::new("/etc");
+    let mut config = check(&raw, folder).unwrap_or_else(|problems| panic!("{text}: {problems:#?}"));
+    let shown = as_toml(&values_in_force(&raw, &config, folder)) + &lists_as_toml(&raw);
+    // Warnings and rules contain places. Rules are compared by all that remains of them.
+    config.warnings.clear();
+    let debug = format!("{config:#?}");
+    let lines: Vec<&str> = debug.lines().filter(|line| !line.contains("c.toml:")).collect();
+    (lines.join("\n"), shown)
+}
+
+#[test]
+fn the_output_of_config_show_is_a_configuration_with_the_same_effect() {
+    const API: &str = "[api]\nbaseUrl = \"https://api.example/v1/\"\ndomain = \"docs.example.com\"\n";
+    const LISTS: &str = "\
+        [[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\n\
+        [[server.headers]]\nsource = \"/*\"\nvalues = { X-A = \"b\", \"X.B\" = [\"1\", \"2\"] }\n\
+        remove = \"Link\"\n";
+    let file = |more: &str| (format!("{API}{more}"), &[][..]);
+    let mut configurations: Vec<(String, Variables<'_>)> = vec![
+        (String::new(), &[]),
+        file(""),
+        file("[sync]\nprobe = []\n"),
+        file("[sync]\nprobe = \"https://docs.example.com/a, https://docs.example.com/b\"\n"),
+        file("[sync]\ninterval = \"15m\"\n"),
+        file("[sync]\nschedule = \"15 4 * * 1-5\"\n"),
+        ("[staticExport]\nbundleUrl = \"docs.zip\"\n[sync]\nprobe = []\n".to_owned(), &[]),
+        ("[publish]\ndirectory = \"www\"\numask = \"0027\"\n".to_owned(), &[]),
+        (LISTS.to_owned(), &[]),
+        (API.to_owned(), &[("DOCWHARF_SYNC__PROBE", "")]),
+        (
+            "[store]\npath = \"store\"\n".to_owned(),
+            &[
+                // Paths in the environment are relative to the working directory, not to the file.
+                ("DOCWHARF_STATIC_EXPORT__BUNDLE_URL", "docs.zip"),
+                ("DOCWHARF_STATIC_EXPORT__ENABLED", "false"),
+                ("DOCWHARF_SYNC__INBOX", "inbox"),
+                ("DOCWHARF_SYNC__KEEP", "7"),
+                ("DOCWHARF_LIMITS__ARCHIVE", "1024"),
+                ("DOCWHARF_SERVER__LISTEN", "127.0.0.1:8081, [::1]:8081"),
+                ("DOCWHARF_SERVER__CODINGS", ""),
+            ],
+        ),
+    ];
+    for key in keys().filter(|key| key.name != "server.redirectsFile") {
+        let other = OTHER_VALUES.iter().find(|(name, _)| *name == key.name).map_or(key.example, |(_, value)| value);
+        let values = [key.default, other].into_iter().filter(|value| !value.is_empty());
+        configurations.extend(values.map(|value| (setting(key.name, value), &[][..])));
+    }
+    for (text, variables) in configurations {
+        let (before, shown) = checked_and_shown(&text, variables);
+        let (after, shown_again) = checked_and_shown(&shown, &[]);
+        assert_eq!(before, after, "{text}{variables:?}\n{shown}");
+        let values = |shown: &str| -> Vec<String> {
+            shown.lines().map(|line| line.split("  # ").next().unwrap_or_default().trim_end().to_owned()).collect()
+        };
+        assert_eq!(values(&shown), values(&shown_again));
     }
 }

@@ -1,0 +1,114 @@
+//! The configuration as a JSON Schema (draft 2020-12), for editors. It describes the form that docwharf writes itself;
+//! the checks also accept numbers and flags in quotes, as the environment has them.
+
+use serde_json::{Map, Value as Json, json};
+
+use docwharf_base::model::units::show_duration;
+
+use super::keys::{ConfigKey, SECTIONS, ValueType};
+use super::table_lists::{RowValue, TABLE_LISTS};
+
+/// The syntax of durations.
+const DURATION_PATTERN: &str = "^([0-9]+(ms|s|m|h|d))+$";
+/// The syntax of sizes.
+const SIZE_PATTERN: &str = "^[0-9]+ *(B|KiB|MiB|GiB|TiB|kB|MB|GB)?$";
+
+/// Returns the schema of a configuration file.
+pub fn config_schema() -> Json {
+    let sections: Map<String, Json> = SECTIONS
+        .iter()
+        .map(|section| {
+            let keys = section.keys.iter().map(|key| (key.parts().1.to_owned(), key_schema(key)));
+            let lists = TABLE_LISTS.iter().filter_map(|list| {
+                let (above, name) = list.name.split_once('.')?;
+                (above == section.name).then(|| (name.to_owned(), list_schema(list.keys)))
+            });
+            (section.name.to_owned(), object(&keys.chain(lists).collect()))
+        })
+        .collect();
+    let mut schema = object(&sections);
+    schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    schema["title"] = json!("docwharf configuration");
+    schema
+}
+
+/// A table with these keys and no other.
+fn object(properties: &Map<String, Json>) -> Json {
+    json!({ "type": "object", "additionalProperties": false, "properties": properties })
+}
+
+fn key_schema(key: &ConfigKey) -> Json {
+    let mut schema = value_schema(key.value_type);
+    let least = match key.value_type {
+        ValueType::Duration { min } if !min.is_zero() => format!(" (at least {})", show_duration(min)),
+        ValueType::DurationOrZero { min } => format!(" (at least {}, or 0s)", show_duration(min)),
+        _ => String::new(),
+    };
+    schema["description"] = json!(format!("{}{least}", key.help));
+    // TOML and JSON write the defaults of all keys alike.
+    if let Ok(default) = serde_json::from_str::<Json>(key.default) {
+        schema["default"] = default;
+    }
+    schema
+}
+
+fn value_schema(value_type: ValueType) -> Json {
+    let list = |item: Json| json!({ "type": "array", "items": item });
+    let text_or_list = |item: Json| json!({ "anyOf": [item.clone(), list(item)] });
+    match value_type {
+        ValueType::Flag => json!({ "type": "boolean" }),
+        ValueType::Number { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        ValueType::Duration { .. } | ValueType::DurationOrZero { .. } => {
+            json!({ "type": "string", "pattern": DURATION_PATTERN })
+        }
+        ValueType::Size { min, max } => {
+            // The integers of TOML have 64 bits with a sign.
+            let most = max.min(i64::MAX.unsigned_abs());
+            json!({ "anyOf": [
+                { "type": "integer", "minimum": min, "maximum": most },
+                { "type": "string", "pattern": SIZE_PATTERN },
+            ] })
+        }
+        ValueType::Percent => json!({ "type": "string", "pattern": "^(100|[0-9]{1,2}) *%$" }),
+        ValueType::Mode => json!({ "type": "string", "pattern": "^[0-7]{3,4}$" }),
+        ValueType::Word(words) => json!({ "enum": words }),
+        ValueType::Words(words) => text_or_list(json!({ "enum": words })),
+        ValueType::Text | ValueType::Path | ValueType::Location => json!({ "type": "string", "minLength": 1 }),
+        ValueType::Url => json!({ "type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://" }),
+        ValueType::Texts | ValueType::Urls => text_or_list(json!({ "type": "string" })),
+    }
+}
+
+fn list_schema(keys: &[(&str, RowValue)]) -> Json {
+    let text_or_list = json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] });
+    let properties = keys.iter().map(|(name, value)| match value {
+        RowValue::Text => ((*name).to_owned(), json!({ "type": "string" })),
+        RowValue::Flag => ((*name).to_owned(), json!({ "type": "boolean" })),
+        RowValue::Status => ((*name).to_owned(), json!({ "enum": [200, 301, 302, 303, 307, 308, 404] })),
+        RowValue::Texts => ((*name).to_owned(), text_or_list.clone()),
+        RowValue::Table => ((*name).to_owned(), json!({ "type": "object", "additionalProperties": text_or_list })),
+    });
+    json!({ "type": "array", "items": object(&properties.collect()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::keys;
+    use super::*;
+
+    #[test]
+    fn each_key_has_its_type_and_its_default() {
+        let schema = config_schema();
+        for key in keys() {
+            let (section, name) = key.parts();
+            let found = &schema["properties"][section]["properties"][name];
+            assert!(found["description"].as_str().is_some_and(|text| text.starts_with(key.help)), "{}", key.name);
+            assert_eq!(found.get("default").is_some(), !key.default.is_empty(), "{}", key.name);
+        }
+        let keep = &schema["properties"]["sync"]["properties"]["keep"];
+        assert_eq!((&keep["minimum"], &keep["maximum"], &keep["default"]), (&json!(0), &json!(10_000), &json!(3)));
+        let redirects = &schema["properties"]["server"]["properties"]["redirects"]["items"]["properties"];
+        assert_eq!(redirects["force"]["type"], "boolean");
+        assert_eq!(schema["properties"]["sync"]["additionalProperties"], false);
+    }
+}
