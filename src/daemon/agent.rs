@@ -3,7 +3,7 @@
 //! It runs one task at a time, and remembers the events that arrive meanwhile. A changed configuration cancels a
 //! running sync, which loses nothing: the next sync adopts the export job and continues the download.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use crate::admin::control_messages::{CommandReply, ImportCommand};
+use crate::admin::control_messages::CommandReply;
 use crate::admin::daemon_state::DaemonState;
 use crate::admin::metrics::DaemonMetrics;
 use crate::admin::routes::QueuedCommand;
@@ -22,11 +22,10 @@ use crate::config::checked::{Config, ConfigSources};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
-use docwharf_agent::sync::inbox::{BundleInbox, InboxFile};
+use docwharf_agent::sync::inbox::BundleInbox;
 use docwharf_agent::sync::plan::SyncTrigger;
-use docwharf_agent::sync::scheduler::{ClockReading, Rhythm, SyncScheduler};
+use docwharf_agent::sync::scheduler::{ClockReading, Rhythm};
 use docwharf_agent::sync::{SyncError, SyncIntent, SyncOutcome};
-use docwharf_base::backoff;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
@@ -35,6 +34,7 @@ use docwharf_serve::tls::ServerTls;
 use super::DaemonError;
 use super::commands::{DescribeError, reply_to_all};
 use super::notify::Notifier;
+use super::pending_tasks::{PendingTasks, TaskCommand};
 use super::publisher::Publisher;
 use super::reload::watched;
 use super::scrub::VersionFault;
@@ -61,25 +61,12 @@ pub(super) struct Agent {
     pub(super) must_reopen: bool,
     /// The served version that was found damaged, until it is served again undamaged.
     pub(super) damaged_version: Option<VersionId>,
-    /// When the source is checked next, and by which trigger.
-    pub(super) agenda: SyncScheduler,
+    pub(super) pending: PendingTasks<ReplySender>,
     pub(super) watch: FileWatch,
     pub(super) inbox: Option<BundleInbox>,
     /// The reason why the configured inbox cannot be used.
     pub(super) inbox_error: Option<String>,
     pub(super) running: Option<RunningTask>,
-    /// Whether the version of the next sync becomes active without the gate.
-    pub(super) skip_gate: bool,
-    /// The person who asked for the next sync, if one did.
-    pub(super) sync_author: Option<String>,
-    /// The clients that wait for the result of the next sync.
-    pub(super) sync_waiters: Vec<ReplySender>,
-    /// Complete files in the inbox, to be imported.
-    pub(super) inbox_files: VecDeque<InboxFile>,
-    /// Imports by command, which come before files in the inbox: the bundle, the person, and the client that waits.
-    pub(super) queued_imports: VecDeque<(ImportCommand, String, ReplySender)>,
-    /// Releases that wait for the gate: whether there was a hold, the person, and the client that waits.
-    pub(super) queued_releases: VecDeque<(bool, String, ReplySender)>,
     /// Number of imports from the inbox in a row that failed for another reason than the file's content.
     pub(super) failed_imports: u32,
     /// The time of the next scan of the inbox.
@@ -160,17 +147,11 @@ impl Agent {
             served_version: shown,
             must_reopen: false,
             damaged_version: None,
-            agenda: SyncScheduler::new(Instant::now()),
+            pending: PendingTasks::new(Instant::now()),
             watch,
             inbox: None,
             inbox_error: None,
             running: None,
-            skip_gate: false,
-            sync_author: None,
-            sync_waiters: Vec::new(),
-            inbox_files: VecDeque::new(),
-            queued_imports: VecDeque::new(),
-            queued_releases: VecDeque::new(),
             failed_imports: 0,
             next_inbox_scan: None,
             daemon_state: live,
@@ -196,7 +177,7 @@ impl Agent {
     fn resume_backoff(&mut self) {
         let Ok(record) = self.writer.store().record() else { return };
         let question = self.config.intent.question();
-        if let Some(left) = self.agenda.take_up(&record, &question, ClockReading::now()) {
+        if let Some(left) = self.pending.resume_backoff(&record, &question, ClockReading::now()) {
             tracing::info!("the last sync failed; looking again in {} s", left.as_secs());
         }
     }
@@ -212,7 +193,7 @@ impl Agent {
             self.send_status_line();
             self.update_daemon_state();
             self.serve_staged_version().await;
-            let (next, glance) = (self.agenda.next.0, self.next_inbox_scan.unwrap_or_else(far_future));
+            let (next, glance) = (self.pending.timer(), self.next_inbox_scan.unwrap_or_else(far_future));
             let (is_idle, has_glance) = (self.running.is_none(), self.next_inbox_scan.is_some());
             let woken = tokio::select! {
                 _ = hangup.recv() => AgentEvent::Hangup,
@@ -241,7 +222,7 @@ impl Agent {
                         // The certificate files may have changed although the configuration has mistakes.
                         self.reload_certificate();
                     }
-                    self.agenda.asked(SyncTrigger::Hook);
+                    self.pending.request_sync_by_signal();
                     self.notifier.ready();
                 }
                 AgentEvent::Changed(what) => self.handle_file_changes(&what),
@@ -250,7 +231,7 @@ impl Agent {
                     let done = done.map_err(|died| DaemonError::EndedUnexpectedly(io::Error::other(died)))?;
                     self.finish_task(done, running).await?;
                 }
-                AgentEvent::SyncTimer => self.handle_timer(),
+                AgentEvent::SyncTimer => self.pending.handle_timer(ClockReading::now()),
                 AgentEvent::InboxTimer => self.scan_inbox(),
                 AgentEvent::Order(call) => self.execute_command(call).await,
                 AgentEvent::Fault(VersionFault::Damaged(rotten)) => self.handle_damage(rotten).await,
@@ -264,20 +245,7 @@ impl Agent {
         if self.running.is_some() {
             return;
         }
-        let (work, waiting) = if let Some((was_held, who, waiter)) = self.queued_releases.pop_front() {
-            (AgentTask::Release(was_held, who), vec![waiter])
-        } else if let Some((import, who, waiter)) = self.queued_imports.pop_front() {
-            (AgentTask::Import(import, who), vec![waiter])
-        } else if let Some(file) = self.inbox_files.pop_front() {
-            (AgentTask::Inbox(file), Vec::new())
-        } else if let Some(trigger) = self.agenda.pending.take() {
-            (
-                AgentTask::Sync(trigger, std::mem::take(&mut self.skip_gate), self.sync_author.take()),
-                std::mem::take(&mut self.sync_waiters),
-            )
-        } else {
-            return;
-        };
+        let Some((work, waiting)) = self.pending.next_task() else { return };
         let runtime = tokio::runtime::Handle::current();
         let running = RunningTask::start(work, &self.writer, &self.in_force, self.undamaged_version(), runtime);
         match running {
@@ -285,9 +253,7 @@ impl Agent {
             Err(error) => {
                 // No thread can be started; serving does not depend on it.
                 let error = SyncError::Thread(error);
-                self.agenda.failures = self.agenda.failures.saturating_add(1);
-                let (rhythm, wait) = (rhythm(&self.config), backoff::wait_after_failures(self.agenda.failures));
-                self.agenda.look_after(Some(wait), rhythm, ClockReading::now(), backoff::random_fraction);
+                self.pending.schedule_after_failed_start(rhythm(&self.config), ClockReading::now());
                 tracing::error!("{}; trying again in a while", ErrorChain(&error));
                 reply_to_all(waiting, &Err(error), self.describe);
             }
@@ -299,12 +265,15 @@ impl Agent {
         self.writer.store().versions().is_ok_and(|versions| versions.is_empty())
     }
 
-    fn handle_timer(&mut self) {
-        self.agenda.time_has_come(ClockReading::now());
-    }
-
     pub(super) fn cancel_task(&self) {
         if let Some(running) = &self.running {
+            running.cancel();
+        }
+    }
+
+    /// Cancels the task in progress if a command has precedence over it.
+    pub(super) fn cancel_task_for(&self, command: TaskCommand) {
+        if let Some(running) = self.running.as_ref().filter(|running| command.cancels(running.kind)) {
             running.cancel();
         }
     }
@@ -314,14 +283,14 @@ impl Agent {
             tracing::info!("the configuration, the key or a certificate has changed");
             if self.reload() {
                 self.cancel_task();
-                self.agenda.settings_changed();
+                self.pending.handle_changed_settings();
             }
         }
         if what.contains(&WatchedKind::Certificate) {
             self.reload_certificate();
         }
         if what.contains(&WatchedKind::Bundle) {
-            self.agenda.wake(SyncTrigger::Interval);
+            self.pending.wake(SyncTrigger::Interval);
         }
         if what.contains(&WatchedKind::Inbox) {
             self.scan_inbox();
@@ -358,20 +327,17 @@ impl Agent {
                 reply_to_all(waiting, &done.result, self.describe);
                 Ok(())
             }
-            AgentTask::Release(was_held, who) => {
-                self.finish_release(was_held, &who, waiting, &done.result);
+            AgentTask::Release { was_held, author } => {
+                self.finish_release(was_held, &author, waiting, &done.result);
                 Ok(())
             }
-            AgentTask::Sync(trigger, force, who) => {
+            AgentTask::Sync { trigger, skip_gate, author } => {
                 if let Err(SyncError::Interrupted) = done.result {
-                    // The request is kept: clients that wait for its result wait for the next sync.
-                    self.sync_waiters.extend(waiting);
-                    self.skip_gate |= force;
-                    self.sync_author = self.sync_author.take().or(who);
-                } else {
-                    self.metrics.count_sync(name, began.map_or(Duration::ZERO, |began| began.elapsed()));
-                    reply_to_all(waiting, &done.result, self.describe);
+                    self.pending.put_back_sync(trigger, skip_gate, author, waiting);
+                    return Ok(());
                 }
+                self.metrics.count_sync(name, began.map_or(Duration::ZERO, |began| began.elapsed()));
+                reply_to_all(waiting, &done.result, self.describe);
                 self.after_sync(trigger, done.result)
             }
         }
@@ -385,8 +351,7 @@ impl Agent {
         {
             return result.map(drop).map_err(DaemonError::FirstSync);
         }
-        let now = ClockReading::now();
-        let wait = self.agenda.after_sync(trigger, &result, rhythm(&self.config), now, backoff::random_fraction);
+        let wait = self.pending.schedule_after_sync(trigger, &result, rhythm(&self.config), ClockReading::now());
         match result {
             Ok(SyncReport { too_early: Some(_), .. }) => {}
             Ok(_) => self.last_error = None,

@@ -1,10 +1,8 @@
 //! Commands to a running agent, the versions that it serves, and the status that it reports.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use tokio::task::spawn_blocking;
-use tokio::time::Instant;
 
 use crate::admin::command_execution::{execute_at_once, release_result};
 use crate::admin::control_messages::{CommandAction, CommandReply, CommandResult, DaemonCommand};
@@ -12,6 +10,7 @@ use crate::admin::routes::QueuedCommand;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::plan::SyncTrigger;
+use docwharf_agent::sync::scheduler::ClockReading;
 use docwharf_agent::sync::waiting::staged;
 use docwharf_agent::sync::{SyncError, open, operator};
 use docwharf_base::error_chain::ErrorChain;
@@ -19,6 +18,7 @@ use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::agent::{Agent, ReplySender};
+use super::pending_tasks::TaskCommand;
 use super::start::warn_about_rules;
 
 /// Converts an error into its exit code and its message on one line.
@@ -60,22 +60,14 @@ impl Agent {
         }
         match order.verb {
             CommandAction::Sync { refresh, force } => {
-                // A sync that no command has asked for is cancelled; nothing of it is lost.
-                if self.running.as_ref().is_some_and(|running| running.yields_to_commands) {
-                    self.cancel_task();
-                }
-                self.skip_gate |= force;
-                self.sync_author = Some(order.who);
-                self.sync_waiters.push(reply);
-                self.agenda.asked(if refresh { SyncTrigger::Refresh } else { SyncTrigger::Asked });
+                self.cancel_task_for(TaskCommand::Sync);
+                let trigger = if refresh { SyncTrigger::Refresh } else { SyncTrigger::Asked };
+                self.pending.request_sync(trigger, force, order.who, reply);
             }
             CommandAction::Import(import) => match import.label.as_deref().map(VersionLabel::new).transpose() {
                 Ok(_) => {
-                    // An import by command does not wait for a sync that no command has asked for.
-                    if self.running.as_ref().is_some_and(|running| running.yields_to_commands) {
-                        self.cancel_task();
-                    }
-                    self.queued_imports.push_back((import, order.who, reply));
+                    self.cancel_task_for(TaskCommand::Import);
+                    self.pending.request_import(import, order.who, reply);
                 }
                 Err(why) => {
                     let _ = reply.send(CommandReply::Failed { code: 2, message: format!("--label: {why}") });
@@ -100,11 +92,8 @@ impl Agent {
         });
         match done.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
             Ok((was_held, Err(SyncError::Interrupted))) => {
-                // A sync is cancelled, even if a client waits for it: nothing of it is lost.
-                if self.running.as_ref().is_some_and(|running| running.is_sync) {
-                    self.cancel_task();
-                }
-                self.queued_releases.push_back((was_held, who, waiter));
+                self.cancel_task_for(TaskCommand::Release);
+                self.pending.request_release(was_held, who, waiter);
             }
             Ok((was_held, result)) => {
                 self.serve_active_version().await;
@@ -113,7 +102,7 @@ impl Agent {
             Err(error) => reply_to_all(vec![waiter], &Err(error), self.describe),
         }
         // The hold may have kept the daemon from fetching a newer version.
-        self.agenda.wake(SyncTrigger::Changed);
+        self.pending.wake(SyncTrigger::Changed);
     }
 
     /// Sends the decision after a release to the clients that wait, or queues the decision again if it was cancelled.
@@ -125,7 +114,7 @@ impl Agent {
         result: &Result<SyncReport, SyncError>,
     ) {
         if let Err(SyncError::Interrupted) = result {
-            self.queued_releases.extend(waiting.into_iter().map(|waiter| (was_held, who.to_owned(), waiter)));
+            self.pending.put_back_release(was_held, who, waiting);
         } else {
             self.reply_to_release(was_held, waiting, result);
         }
@@ -225,8 +214,7 @@ impl Agent {
 
     /// Updates the part of the status that only the agent knows.
     pub(super) fn update_daemon_state(&self) {
-        let left = self.agenda.next.0.saturating_duration_since(Instant::now());
-        let next = self.agenda.scheduled.or_else(|| SystemTime::now().checked_add(left));
+        let next = self.pending.next_check(ClockReading::now());
         let is_awaited = self.config.intent.enabled && self.config.intent.has_source();
         self.daemon_state.update(|now| {
             if now.intent.as_ref() != Some(&self.config.intent) {
@@ -235,7 +223,7 @@ impl Agent {
             now.served = self.served_version;
             now.next_look = next.filter(|_| is_awaited && self.running.is_none());
             now.doing = self.running.as_ref().map(|running| Arc::clone(&running.progress));
-            now.failures = self.agenda.failures;
+            now.failures = self.pending.failures();
             now.inbox = self.inbox_state();
         });
     }

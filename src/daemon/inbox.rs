@@ -89,7 +89,7 @@ impl Agent {
         match inbox.see(std::time::Instant::now()) {
             Ok(seen) => {
                 self.clear_inbox_error(&dir);
-                self.inbox_files = seen.ready.into();
+                self.pending.set_inbox_files(seen.ready);
                 if seen.growing {
                     self.next_inbox_scan = Some(Instant::now() + INBOX_SCAN_INTERVAL);
                 }

@@ -12,6 +12,7 @@ mod inbox;
 mod index_check;
 mod notify;
 mod passed_sockets;
+mod pending_tasks;
 mod policies;
 mod precompression;
 mod previous_versions;

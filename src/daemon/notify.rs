@@ -17,12 +17,12 @@ use std::time::{Duration, SystemTime};
 
 use sd_notify::NotifyState;
 
-use tokio::time::Instant;
-
+use docwharf_agent::sync::scheduler::ClockReading;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::show_time;
 
 use super::agent::Agent;
+use super::task::TaskKind;
 
 /// The extension of the start timeout that is requested each time while the store is opened.
 const START_TIMEOUT_EXTENSION: Duration = Duration::from_secs(30);
@@ -209,16 +209,19 @@ impl Agent {
             self.served_since = self.served_version.map(|id| (id, since(id)));
         }
         let intent = &self.config.intent;
-        let next = match self.running.as_ref().map(|running| running.is_import) {
+        let next = match self.running.as_ref().map(|running| running.kind == TaskKind::Import) {
             Some(true) => AgentActivity::Importing,
             _ if !intent.enabled => AgentActivity::Nothing,
             _ if !intent.has_source() && self.inbox.is_none() => AgentActivity::Nothing,
             _ if !intent.has_source() => AgentActivity::Inbox,
             Some(false) => AgentActivity::Looking,
-            None => match self.agenda.next.0.saturating_duration_since(Instant::now()) {
-                Duration::ZERO => AgentActivity::Looking,
-                wait => AgentActivity::At(self.agenda.scheduled.unwrap_or_else(|| SystemTime::now() + wait)),
-            },
+            None => {
+                let now = ClockReading::now();
+                match self.pending.next_check(now).filter(|_| self.pending.timer() > now.at) {
+                    Some(time) => AgentActivity::At(time),
+                    None => AgentActivity::Looking,
+                }
+            }
         };
         let short = self.served_since.as_ref().map(|(id, since)| (id.short(), since.as_deref()));
         let tls = self.certificate_problem();

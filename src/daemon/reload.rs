@@ -14,7 +14,6 @@ use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::sync::BundleLocation;
 use docwharf_agent::sync::file_watch::WatchedKind;
 use docwharf_agent::sync::scheduler::ClockReading;
-use docwharf_base::backoff;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_site::lookup::Addresses;
 
@@ -117,7 +116,7 @@ impl Agent {
             self.open_inbox();
         }
         if paces_differ {
-            self.agenda.change_rhythm(rhythm(&self.config), ClockReading::now(), backoff::random_fraction);
+            self.pending.change_rhythm(rhythm(&self.config), ClockReading::now());
         }
         self.next_inbox_scan = self.config.inbox.as_ref().map(|_| Instant::now());
         self.watch.rewatch(watched(&self.sources, &self.config));

@@ -195,7 +195,7 @@ impl Agent {
                 "the version that is served, {short}, is damaged: {why}; there is no other to serve: import its bundle again"
             );
         }
-        self.agenda.wake(SyncTrigger::Interval);
+        self.pending.wake(SyncTrigger::Interval);
     }
 
     async fn open_next_best(&self, damaged: VersionId) -> Option<(VersionId, SealedVersion)> {
