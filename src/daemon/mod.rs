@@ -5,7 +5,6 @@
 //! `run`, [`agent`] is its main loop, and [`publisher`] publishes the served version as files.
 
 mod agent;
-mod certificate;
 mod commands;
 mod encoder_process;
 mod inbox;
@@ -19,6 +18,7 @@ mod previous_versions;
 mod publisher;
 mod reload;
 mod scrub;
+mod site_listeners;
 mod start;
 mod task;
 mod throttle;
