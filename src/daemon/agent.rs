@@ -22,7 +22,6 @@ use crate::config::checked::{Config, ConfigSources};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
-use docwharf_agent::sync::inbox::BundleInbox;
 use docwharf_agent::sync::plan::SyncTrigger;
 use docwharf_agent::sync::scheduler::{ClockReading, Rhythm};
 use docwharf_agent::sync::{SyncError, SyncIntent, SyncOutcome};
@@ -33,15 +32,14 @@ use docwharf_serve::tls::ServerTls;
 
 use super::DaemonError;
 use super::commands::{DescribeError, reply_to_all};
+use super::inbox::{ImportEnd, InboxImporter};
 use super::notify::Notifier;
 use super::pending_tasks::{PendingTasks, TaskCommand};
 use super::publisher::Publisher;
 use super::reload::watched;
 use super::scrub::VersionFault;
+use super::site_listeners::SiteListeners;
 use super::task::{AgentTask, FinishedTask, RunningTask, default_thread_count};
-
-/// Interval between checks of a file in the inbox that may still be written to.
-pub(super) const INBOX_SCAN_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The part of `run` that brings versions and decides which one is served.
 pub(super) struct Agent {
@@ -63,14 +61,8 @@ pub(super) struct Agent {
     pub(super) damaged_version: Option<VersionId>,
     pub(super) pending: PendingTasks<ReplySender>,
     pub(super) watch: FileWatch,
-    pub(super) inbox: Option<BundleInbox>,
-    /// The reason why the configured inbox cannot be used.
-    pub(super) inbox_error: Option<String>,
+    pub(super) inbox: InboxImporter,
     pub(super) running: Option<RunningTask>,
-    /// Number of imports from the inbox in a row that failed for another reason than the file's content.
-    pub(super) failed_imports: u32,
-    /// The time of the next scan of the inbox.
-    pub(super) next_inbox_scan: Option<Instant>,
     pub(super) daemon_state: Arc<DaemonState>,
     pub(super) metrics: Arc<DaemonMetrics>,
     pub(super) describe: DescribeError,
@@ -79,12 +71,7 @@ pub(super) struct Agent {
     pub(super) served_since: Option<(VersionId, Option<String>)>,
     /// The error of the last sync, if it failed.
     pub(super) last_error: Option<String>,
-    /// The TLS certificate in force, if the site is served over TLS.
-    pub(super) tls: Option<Arc<ServerTls>>,
-    /// The reason why the current certificate files are not in force.
-    pub(super) tls_error: Option<String>,
-    /// The addresses on which the site is served.
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) listeners: SiteListeners,
 }
 
 /// The parameters of an agent.
@@ -135,10 +122,12 @@ impl Agent {
         } = ground;
         let watch = FileWatch::new(watched(&sources, &config));
         let publisher = Publisher::start(config.publish.clone(), Arc::clone(&site), Arc::clone(&live));
+        let now = Instant::now();
         let mut agent = Agent {
             writer,
             sources,
             in_force: Arc::new(ArcSwap::from_pointee(in_force(&config))),
+            inbox: InboxImporter::new(config.inbox.clone(), now),
             config,
             config_error: None,
             site,
@@ -147,28 +136,21 @@ impl Agent {
             served_version: shown,
             must_reopen: false,
             damaged_version: None,
-            pending: PendingTasks::new(Instant::now()),
+            pending: PendingTasks::new(now),
             watch,
-            inbox: None,
-            inbox_error: None,
             running: None,
-            failed_imports: 0,
-            next_inbox_scan: None,
             daemon_state: live,
             metrics,
             describe,
             notifier,
             served_since: None,
             last_error: None,
-            tls,
-            tls_error: None,
-            addresses: reached,
+            listeners: SiteListeners::new(tls, reached),
         };
-        agent.open_inbox();
         // The configuration may have changed after it was read and before it was watched. This also clears a
         // configuration error that an earlier process has recorded.
         agent.reload();
-        agent.warn_of_exposure();
+        agent.listeners.warn_of_exposure(&agent.config.settings.access_control.access);
         agent.resume_backoff();
         agent
     }
@@ -193,8 +175,8 @@ impl Agent {
             self.send_status_line();
             self.update_daemon_state();
             self.serve_staged_version().await;
-            let (next, glance) = (self.pending.timer(), self.next_inbox_scan.unwrap_or_else(far_future));
-            let (is_idle, has_glance) = (self.running.is_none(), self.next_inbox_scan.is_some());
+            let (next, glance) = (self.pending.timer(), self.inbox.next_scan().unwrap_or_else(far_future));
+            let (is_idle, has_glance) = (self.running.is_none(), self.inbox.next_scan().is_some());
             let woken = tokio::select! {
                 _ = hangup.recv() => AgentEvent::Hangup,
                 changed = self.watch.changed() => AgentEvent::Changed(changed),
@@ -210,7 +192,7 @@ impl Agent {
                     self.reopen_log();
                     // The files are about to be read: later changes are compared with their state of now.
                     if self.watch.compare().contains(&WatchedKind::Inbox) {
-                        self.next_inbox_scan = Some(Instant::now());
+                        self.inbox.scan_soon(Instant::now());
                     }
                     let before = self.config.clone();
                     // Signals may arrive faster than syncs end: a sync with the same configuration continues.
@@ -297,6 +279,27 @@ impl Agent {
         }
     }
 
+    fn scan_inbox(&mut self) {
+        let (is_enabled, is_busy) = (self.config.intent.enabled, self.running.is_some());
+        if let Some(files) = self.inbox.scan(is_enabled, is_busy, Instant::now()) {
+            self.pending.set_inbox_files(files);
+        }
+    }
+
+    /// Loads the certificate again. A client that learns that this is done may request the status at once.
+    pub(super) fn reload_certificate(&mut self) {
+        self.listeners.reload_certificate(self.config.tls.as_ref());
+        let error = self.listeners.certificate_error().map(str::to_owned);
+        self.daemon_state.update(|now| now.tls_error = error);
+    }
+
+    /// Opens the access log again, because its file may have been moved away.
+    fn reopen_log(&self) {
+        if let Some(log) = self.site.log() {
+            log.reopen();
+        }
+    }
+
     async fn finish_task(&mut self, done: FinishedTask, running: Option<RunningTask>) -> Result<(), DaemonError> {
         self.remember_config_error();
         if let Ok(report) = &done.result {
@@ -317,7 +320,11 @@ impl Agent {
         match done.work {
             AgentTask::Inbox(file) => {
                 self.metrics.count_import(name);
-                self.move_imported_file(&file, &done.result);
+                let end = self.inbox.decide_import_end(&file, &done.result, Instant::now());
+                if let ImportEnd::Rejected(_) = &end {
+                    self.metrics.count_rejected();
+                }
+                self.inbox.move_imported_file(&file, &end);
                 Ok(())
             }
             AgentTask::Import(one, _) => {
@@ -346,7 +353,7 @@ impl Agent {
     fn after_sync(&mut self, trigger: SyncTrigger, result: Result<SyncReport, SyncError>) -> Result<(), DaemonError> {
         if let Err(error) = &result
             && error.is_absence()
-            && self.inbox.is_none()
+            && !self.inbox.is_open()
             && self.is_store_empty()
         {
             return result.map(drop).map_err(DaemonError::FirstSync);

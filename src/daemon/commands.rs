@@ -224,7 +224,7 @@ impl Agent {
             now.next_look = next.filter(|_| is_awaited && self.running.is_none());
             now.doing = self.running.as_ref().map(|running| Arc::clone(&running.progress));
             now.failures = self.pending.failures();
-            now.inbox = self.inbox_state();
+            now.inbox = self.inbox.state();
         });
     }
 }

@@ -212,7 +212,7 @@ impl Agent {
         let next = match self.running.as_ref().map(|running| running.kind == TaskKind::Import) {
             Some(true) => AgentActivity::Importing,
             _ if !intent.enabled => AgentActivity::Nothing,
-            _ if !intent.has_source() && self.inbox.is_none() => AgentActivity::Nothing,
+            _ if !intent.has_source() && !self.inbox.is_open() => AgentActivity::Nothing,
             _ if !intent.has_source() => AgentActivity::Inbox,
             Some(false) => AgentActivity::Looking,
             None => {
@@ -224,12 +224,12 @@ impl Agent {
             }
         };
         let short = self.served_since.as_ref().map(|(id, since)| (id.short(), since.as_deref()));
-        let tls = self.certificate_problem();
+        let certificate = self.listeners.certificate_problem(SystemTime::now());
         let standing = StatusLine {
             shown: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
             error: (self.config_error.as_deref())
-                .or(tls.as_deref())
-                .or(self.inbox_error.as_deref())
+                .or(certificate.as_deref())
+                .or(self.inbox.error())
                 .or(self.last_error.as_deref()),
             next,
         };

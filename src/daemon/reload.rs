@@ -80,7 +80,6 @@ impl Agent {
                 tracing::warn!("{key} has changed, which takes a restart");
             }
         }
-        let inbox = config.inbox != self.config.inbox;
         let pace = |config: &Config| (config.intent.interval, config.schedule.clone());
         let paces_differ = pace(&config) != pace(&self.config);
         let addresses = Addresses { rules: Arc::clone(&config.rules), ..self.config.intent.gate.addresses.clone() };
@@ -108,17 +107,14 @@ impl Agent {
             self.site.set_access_control(door.clone());
             self.staged.set_access_control(admit_all(door));
             tracing::info!("access or server.trustedProxies has changed: it counts from the next request on");
-            self.warn_of_exposure();
+            self.listeners.warn_of_exposure(&door.access);
         }
         self.daemon_state.allow_hosts(AllowedHosts::new(&self.config.admin_hosts));
         self.publisher.configure(self.config.publish.clone());
-        if inbox {
-            self.open_inbox();
-        }
         if paces_differ {
             self.pending.change_rhythm(rhythm(&self.config), ClockReading::now());
         }
-        self.next_inbox_scan = self.config.inbox.as_ref().map(|_| Instant::now());
+        self.inbox.configure(self.config.inbox.as_ref(), Instant::now());
         self.watch.rewatch(watched(&self.sources, &self.config));
     }
 
