@@ -35,10 +35,11 @@ use super::commands::{DescribeError, reply_to_all};
 use super::inbox::{ImportEnd, InboxImporter};
 use super::notify::Notifier;
 use super::pending_tasks::{PendingTasks, TaskCommand};
-use super::publisher::Publisher;
 use super::reload::watched;
 use super::scrub::VersionFault;
+use super::served_version::ServedVersion;
 use super::site_listeners::SiteListeners;
+use super::staged_version::StagedVersion;
 use super::task::{AgentTask, FinishedTask, RunningTask, default_thread_count};
 
 /// The part of `run` that brings versions and decides which one is served.
@@ -50,15 +51,8 @@ pub(super) struct Agent {
     pub(super) in_force: Arc<ArcSwap<SyncIntent>>,
     /// The mistakes of the last configuration, if it was refused.
     pub(super) config_error: Option<String>,
-    pub(super) site: Arc<Site>,
-    /// The site that serves the version that waits to become active.
-    pub(super) staged: Arc<Site>,
-    pub(super) publisher: Publisher,
-    pub(super) served_version: Option<VersionId>,
-    /// Whether the version in `shown` is damaged, and has to be opened again once it is repaired.
-    pub(super) must_reopen: bool,
-    /// The served version that was found damaged, until it is served again undamaged.
-    pub(super) damaged_version: Option<VersionId>,
+    pub(super) served: ServedVersion,
+    pub(super) staged: StagedVersion,
     pub(super) pending: PendingTasks<ReplySender>,
     pub(super) watch: FileWatch,
     pub(super) inbox: InboxImporter,
@@ -67,8 +61,6 @@ pub(super) struct Agent {
     pub(super) metrics: Arc<DaemonMetrics>,
     pub(super) describe: DescribeError,
     pub(super) notifier: Notifier,
-    /// The served version and since when it is active, cached for [`Agent::send_status_line`].
-    pub(super) served_since: Option<(VersionId, Option<String>)>,
     /// The error of the last sync, if it failed.
     pub(super) last_error: Option<String>,
     pub(super) listeners: SiteListeners,
@@ -121,7 +113,9 @@ impl Agent {
             reached,
         } = ground;
         let watch = FileWatch::new(watched(&sources, &config));
-        let publisher = Publisher::start(config.publish.clone(), Arc::clone(&site), Arc::clone(&live));
+        let (store, state) = (Arc::clone(&writer), Arc::clone(&live));
+        let served = ServedVersion::new(store, site, state, shown, config.publish.clone());
+        let staged = StagedVersion::new(staged, !live.staged.is_empty());
         let now = Instant::now();
         let mut agent = Agent {
             writer,
@@ -130,12 +124,8 @@ impl Agent {
             inbox: InboxImporter::new(config.inbox.clone(), now),
             config,
             config_error: None,
-            site,
+            served,
             staged,
-            publisher,
-            served_version: shown,
-            must_reopen: false,
-            damaged_version: None,
             pending: PendingTasks::new(now),
             watch,
             running: None,
@@ -143,7 +133,6 @@ impl Agent {
             metrics,
             describe,
             notifier,
-            served_since: None,
             last_error: None,
             listeners: SiteListeners::new(tls, reached),
         };
@@ -174,7 +163,7 @@ impl Agent {
             self.start_next_task();
             self.send_status_line();
             self.update_daemon_state();
-            self.serve_staged_version().await;
+            self.staged.serve_waiting(self.writer.store(), &self.config.intent).await;
             let (next, glance) = (self.pending.timer(), self.inbox.next_scan().unwrap_or_else(far_future));
             let (is_idle, has_glance) = (self.running.is_none(), self.inbox.next_scan().is_some());
             let woken = tokio::select! {
@@ -189,7 +178,7 @@ impl Agent {
             match woken {
                 AgentEvent::Hangup => {
                     self.notifier.reloading();
-                    self.reopen_log();
+                    self.served.reopen_log();
                     // The files are about to be read: later changes are compared with their state of now.
                     if self.watch.compare().contains(&WatchedKind::Inbox) {
                         self.inbox.scan_soon(Instant::now());
@@ -216,8 +205,7 @@ impl Agent {
                 AgentEvent::SyncTimer => self.pending.handle_timer(ClockReading::now()),
                 AgentEvent::InboxTimer => self.scan_inbox(),
                 AgentEvent::Order(call) => self.execute_command(call).await,
-                AgentEvent::Fault(VersionFault::Damaged(rotten)) => self.handle_damage(rotten).await,
-                AgentEvent::Fault(VersionFault::WrongIndex(id)) => self.reopen_version(id).await,
+                AgentEvent::Fault(fault) => self.handle_fault(fault).await,
             }
         }
     }
@@ -229,7 +217,7 @@ impl Agent {
         }
         let Some((work, waiting)) = self.pending.next_task() else { return };
         let runtime = tokio::runtime::Handle::current();
-        let running = RunningTask::start(work, &self.writer, &self.in_force, self.undamaged_version(), runtime);
+        let running = RunningTask::start(work, &self.writer, &self.in_force, self.served.undamaged(), runtime);
         match running {
             Ok(running) => self.running = Some(running.with_waiting(waiting)),
             Err(error) => {
@@ -279,6 +267,17 @@ impl Agent {
         }
     }
 
+    async fn handle_fault(&mut self, fault: VersionFault) {
+        let intent = &self.config.intent;
+        let is_check_due = match fault {
+            VersionFault::Damaged(damage) => self.served.handle_damage(damage, intent).await,
+            VersionFault::WrongIndex(id) => self.served.reopen(id, intent).await,
+        };
+        if is_check_due {
+            self.pending.wake(SyncTrigger::Interval);
+        }
+    }
+
     fn scan_inbox(&mut self) {
         let (is_enabled, is_busy) = (self.config.intent.enabled, self.running.is_some());
         if let Some(files) = self.inbox.scan(is_enabled, is_busy, Instant::now()) {
@@ -293,24 +292,12 @@ impl Agent {
         self.daemon_state.update(|now| now.tls_error = error);
     }
 
-    /// Opens the access log again, because its file may have been moved away.
-    fn reopen_log(&self) {
-        if let Some(log) = self.site.log() {
-            log.reopen();
-        }
-    }
-
     async fn finish_task(&mut self, done: FinishedTask, running: Option<RunningTask>) -> Result<(), DaemonError> {
         self.remember_config_error();
         if let Ok(report) = &done.result {
             log_report(report);
         }
-        match done.opened {
-            // A person may have activated another version in between: the record decides.
-            Some((id, Ok(version))) if self.active() == Some(id) => self.serve_version(id, version),
-            Some((_, Err(error))) => tracing::error!("{}; the version before it stays", ErrorChain(&error)),
-            _ => self.serve_active_version().await,
-        }
+        self.served.serve_opened(done.opened, self.config.intent.effort).await;
         let (waiting, began) = running.map_or_else(Default::default, |r| (r.waiting, Some(r.began)));
         let name = match &done.result {
             Ok(report) if report.blind.is_some() => "probes unreadable",
@@ -373,7 +360,7 @@ impl Agent {
     }
 
     fn log_failure(&self, error: &SyncError, wait: Duration) {
-        let stays = if self.served_version.is_some() { "the active version stays" } else { "there is no version yet" };
+        let stays = if self.served.id().is_some() { "the active version stays" } else { "there is no version yet" };
         if let SyncError::StillRefused(_) = error {
             tracing::debug!("{}", ErrorChain(error));
         } else {

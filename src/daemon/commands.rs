@@ -1,4 +1,4 @@
-//! Commands to a running agent, the versions that it serves, and the status that it reports.
+//! Commands to a running agent, and the status that it reports.
 
 use std::sync::Arc;
 
@@ -7,19 +7,14 @@ use tokio::task::spawn_blocking;
 use crate::admin::command_execution::{execute_at_once, release_result};
 use crate::admin::control_messages::{CommandAction, CommandReply, CommandResult, DaemonCommand};
 use crate::admin::routes::QueuedCommand;
-use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::plan::SyncTrigger;
 use docwharf_agent::sync::scheduler::ClockReading;
-use docwharf_agent::sync::waiting::staged;
-use docwharf_agent::sync::{SyncError, open, operator};
-use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::model::version::{VersionId, VersionLabel};
-use docwharf_site::sealed_version::SealedVersion;
+use docwharf_agent::sync::{SyncError, operator};
+use docwharf_base::model::version::VersionLabel;
 
 use super::agent::{Agent, ReplySender};
 use super::pending_tasks::TaskCommand;
-use super::start::warn_about_rules;
 
 /// Converts an error into its exit code and its message on one line.
 pub type DescribeError = fn(&SyncError) -> (u8, String);
@@ -96,7 +91,7 @@ impl Agent {
                 self.pending.request_release(was_held, who, waiter);
             }
             Ok((was_held, result)) => {
-                self.serve_active_version().await;
+                self.served.serve_active(self.config.intent.effort).await;
                 self.reply_to_release(was_held, vec![waiter], &result);
             }
             Err(error) => reply_to_all(vec![waiter], &Err(error), self.describe),
@@ -145,71 +140,11 @@ impl Agent {
             Err(died) => return failure_reply(&SyncError::Broken(died.to_string()), self.describe),
         };
         if let Some(version) = chosen {
-            self.serve_version(version.id, version);
+            self.served.serve(version.id, version);
         }
         // A sync may have activated another version in between: the record decides.
-        self.serve_active_version().await;
+        self.served.serve_active(self.config.intent.effort).await;
         CommandReply::Told(told)
-    }
-
-    /// Returns the active version, as recorded in the store.
-    pub(super) fn active(&self) -> Option<VersionId> {
-        self.writer.store().record().ok().and_then(|record| record.active)
-    }
-
-    pub(super) fn serve_version(&mut self, id: VersionId, version: SealedVersion) {
-        warn_about_rules(&version);
-        self.site.set_version(version);
-        self.served_version = Some(id);
-        self.must_reopen = false;
-        if self.damaged_version == Some(id) {
-            self.damaged_version = None;
-            tracing::info!("version {} is whole again and served", id.short());
-            self.writer.note("docwharf run", "mended", Some(id), None);
-        }
-        // A client that learns that the version is served may request the status at once.
-        self.daemon_state.update(|now| now.served = Some(id));
-    }
-
-    /// Returns the served version, unless it is damaged and has to be opened again.
-    pub(super) fn undamaged_version(&self) -> Option<VersionId> {
-        self.served_version.filter(|_| !self.must_reopen)
-    }
-
-    /// Serves the active version, unless it is served already.
-    pub(super) async fn serve_active_version(&mut self) {
-        let Some(id) = self.active().filter(|&id| self.undamaged_version() != Some(id)) else { return };
-        // This process has found it damaged before, and its file has not changed since.
-        if self.writer.store().is_known_damaged(id) {
-            return;
-        }
-        let (writer, effort) = (Arc::clone(&self.writer), self.config.intent.effort);
-        let opened = spawn_blocking(move || open::open_suspect(&writer, id, &effort));
-        match opened.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
-            Ok(version) => self.serve_version(id, version),
-            Err(error) => tracing::error!("{}; the version before it stays", ErrorChain(&error)),
-        }
-    }
-
-    /// Serves the version that waits to become active on its listener, if there is one.
-    pub(super) async fn serve_staged_version(&mut self) {
-        if self.daemon_state.staged.is_empty() {
-            return;
-        }
-        let Ok(record) = self.writer.store().record() else { return };
-        let waiting = staged(&record, Some(&self.config.intent)).map(|staged| staged.version);
-        if waiting == self.staged.current().map(|version| version.id) {
-            return;
-        }
-        let store = self.writer.store().clone();
-        let opened = match waiting {
-            Some(id) => spawn_blocking(move || open::read(&store, id).ok()).await.ok().flatten(),
-            None => None,
-        };
-        match opened {
-            Some(version) => self.staged.set_version(version),
-            None => self.staged.remove_version(),
-        }
     }
 
     /// Updates the part of the status that only the agent knows.
@@ -220,7 +155,7 @@ impl Agent {
             if now.intent.as_ref() != Some(&self.config.intent) {
                 now.intent = Some(self.config.intent.clone());
             }
-            now.served = self.served_version;
+            now.served = self.served.id();
             now.next_look = next.filter(|_| is_awaited && self.running.is_none());
             now.doing = self.running.as_ref().map(|running| Arc::clone(&running.progress));
             now.failures = self.pending.failures();

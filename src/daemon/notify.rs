@@ -203,11 +203,6 @@ impl fmt::Display for StatusLine<'_> {
 impl Agent {
     /// Sends the status line to the service manager.
     pub(super) fn send_status_line(&mut self) {
-        if self.served_since.as_ref().map(|(id, _)| *id) != self.served_version {
-            let record = self.writer.store().record().ok();
-            let since = |id| record.and_then(|record| record.active_since.filter(|_| record.active == Some(id)));
-            self.served_since = self.served_version.map(|id| (id, since(id)));
-        }
         let intent = &self.config.intent;
         let next = match self.running.as_ref().map(|running| running.kind == TaskKind::Import) {
             Some(true) => AgentActivity::Importing,
@@ -223,7 +218,7 @@ impl Agent {
                 }
             }
         };
-        let short = self.served_since.as_ref().map(|(id, since)| (id.short(), since.as_deref()));
+        let short = self.served.id_and_since().map(|(id, since)| (id.short(), since));
         let certificate = self.listeners.certificate_problem(SystemTime::now());
         let standing = StatusLine {
             shown: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),

@@ -18,7 +18,6 @@ use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_site::lookup::Addresses;
 
 use super::agent::{Agent, in_force, rhythm};
-use super::start::admit_all;
 
 impl Agent {
     /// Reads the configuration again and applies it. If it has mistakes, they are logged and the previous one stays in
@@ -99,18 +98,17 @@ impl Agent {
         // The gate must resolve paths as the server does: with the new rules, but with the base path in force.
         self.config.intent.gate.addresses = addresses;
         self.in_force.store(Arc::new(in_force(&self.config)));
-        for site in [&self.site, &self.staged] {
-            site.set_rules(Arc::clone(&self.config.rules));
-        }
+        self.served.set_rules(Arc::clone(&self.config.rules));
+        self.staged.set_rules(Arc::clone(&self.config.rules));
         if is_other_door {
             let door = &self.config.settings.access_control;
-            self.site.set_access_control(door.clone());
-            self.staged.set_access_control(admit_all(door));
+            self.served.set_access_control(door.clone());
+            self.staged.set_access_control(door);
             tracing::info!("access or server.trustedProxies has changed: it counts from the next request on");
             self.listeners.warn_of_exposure(&door.access);
         }
         self.daemon_state.allow_hosts(AllowedHosts::new(&self.config.admin_hosts));
-        self.publisher.configure(self.config.publish.clone());
+        self.served.configure_publishing(self.config.publish.clone());
         if paces_differ {
             self.pending.change_rhythm(rhythm(&self.config), ClockReading::now());
         }

@@ -101,7 +101,6 @@ impl AgentTask {
 pub(super) struct FinishedTask {
     pub(super) work: AgentTask,
     pub(super) result: Result<SyncReport, SyncError>,
-    /// The opened version that is to be served from now on; `None` if the served version does not change.
     pub(super) opened: VersionToServe,
 }
 
@@ -168,7 +167,8 @@ impl RunningTask {
     }
 }
 
-type VersionToServe = Option<(VersionId, Result<SealedVersion, SyncError>)>;
+/// The version that a task has opened, to be served from now on; `None` if the served version does not change.
+pub(super) type VersionToServe = Option<(VersionId, Result<SealedVersion, SyncError>)>;
 
 fn run_task(
     work: &AgentTask,
