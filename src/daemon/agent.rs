@@ -32,10 +32,10 @@ use docwharf_serve::tls::ServerTls;
 
 use super::DaemonError;
 use super::commands::{DescribeError, reply_to_all};
+use super::configuration::watched;
 use super::inbox::{ImportEnd, InboxImporter};
 use super::notify::Notifier;
 use super::pending_tasks::{PendingTasks, TaskCommand};
-use super::reload::watched;
 use super::scrub::VersionFault;
 use super::served_version::ServedVersion;
 use super::site_listeners::SiteListeners;

@@ -6,6 +6,7 @@
 
 mod agent;
 mod commands;
+mod configuration;
 mod encoder_process;
 mod inbox;
 mod index_check;
@@ -16,7 +17,6 @@ mod policies;
 mod precompression;
 mod previous_versions;
 mod publisher;
-mod reload;
 mod scrub;
 mod served_version;
 mod site_listeners;
