@@ -9,11 +9,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
+use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::control_messages::CommandReply;
 use crate::admin::daemon_state::DaemonState;
 use crate::admin::metrics::DaemonMetrics;
@@ -21,10 +21,10 @@ use crate::admin::routes::QueuedCommand;
 use crate::config::checked::{Config, ConfigSources};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::activation::SyncReport;
-use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
+use docwharf_agent::sync::file_watch::WatchedKind;
 use docwharf_agent::sync::plan::SyncTrigger;
-use docwharf_agent::sync::scheduler::{ClockReading, Rhythm};
-use docwharf_agent::sync::{SyncError, SyncIntent, SyncOutcome};
+use docwharf_agent::sync::scheduler::ClockReading;
+use docwharf_agent::sync::{SyncError, SyncOutcome};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
@@ -32,7 +32,7 @@ use docwharf_serve::tls::ServerTls;
 
 use super::DaemonError;
 use super::commands::{DescribeError, reply_to_all};
-use super::configuration::watched;
+use super::configuration::{ConfigChange, LiveConfiguration};
 use super::inbox::{ImportEnd, InboxImporter};
 use super::notify::Notifier;
 use super::pending_tasks::{PendingTasks, TaskCommand};
@@ -40,21 +40,15 @@ use super::scrub::VersionFault;
 use super::served_version::ServedVersion;
 use super::site_listeners::SiteListeners;
 use super::staged_version::StagedVersion;
-use super::task::{AgentTask, FinishedTask, RunningTask, default_thread_count};
+use super::task::{AgentTask, FinishedTask, RunningTask};
 
 /// The part of `run` that brings versions and decides which one is served.
 pub(super) struct Agent {
     pub(super) writer: Arc<StoreWriter>,
-    pub(super) sources: ConfigSources,
-    pub(super) config: Config,
-    /// The part of the configuration that tasks in progress read.
-    pub(super) in_force: Arc<ArcSwap<SyncIntent>>,
-    /// The mistakes of the last configuration, if it was refused.
-    pub(super) config_error: Option<String>,
+    pub(super) configuration: LiveConfiguration,
     pub(super) served: ServedVersion,
     pub(super) staged: StagedVersion,
     pub(super) pending: PendingTasks<ReplySender>,
-    pub(super) watch: FileWatch,
     pub(super) inbox: InboxImporter,
     pub(super) running: Option<RunningTask>,
     pub(super) daemon_state: Arc<DaemonState>,
@@ -112,22 +106,19 @@ impl Agent {
             tls,
             reached,
         } = ground;
-        let watch = FileWatch::new(watched(&sources, &config));
         let (store, state) = (Arc::clone(&writer), Arc::clone(&live));
         let served = ServedVersion::new(store, site, state, shown, config.publish.clone());
         let staged = StagedVersion::new(staged, !live.staged.is_empty());
+        // Its files are watched before the inbox is opened, which may create folders in it.
+        let configuration = LiveConfiguration::new(sources, config);
         let now = Instant::now();
         let mut agent = Agent {
             writer,
-            sources,
-            in_force: Arc::new(ArcSwap::from_pointee(in_force(&config))),
-            inbox: InboxImporter::new(config.inbox.clone(), now),
-            config,
-            config_error: None,
+            inbox: InboxImporter::new(configuration.config().inbox.clone(), now),
+            configuration,
             served,
             staged,
             pending: PendingTasks::new(now),
-            watch,
             running: None,
             daemon_state: live,
             metrics,
@@ -139,7 +130,7 @@ impl Agent {
         // The configuration may have changed after it was read and before it was watched. This also clears a
         // configuration error that an earlier process has recorded.
         agent.reload();
-        agent.listeners.warn_of_exposure(&agent.config.settings.access_control.access);
+        agent.listeners.warn_of_exposure(&agent.configuration.config().settings.access_control.access);
         agent.resume_backoff();
         agent
     }
@@ -147,7 +138,7 @@ impl Agent {
     /// Continues the back-off of the previous process, if the source and the demands on it are the same.
     fn resume_backoff(&mut self) {
         let Ok(record) = self.writer.store().record() else { return };
-        let question = self.config.intent.question();
+        let question = self.configuration.intent().question();
         if let Some(left) = self.pending.resume_backoff(&record, &question, ClockReading::now()) {
             tracing::info!("the last sync failed; looking again in {} s", left.as_secs());
         }
@@ -163,12 +154,12 @@ impl Agent {
             self.start_next_task();
             self.send_status_line();
             self.update_daemon_state();
-            self.staged.serve_waiting(self.writer.store(), &self.config.intent).await;
+            self.staged.serve_waiting(self.writer.store(), self.configuration.intent()).await;
             let (next, glance) = (self.pending.timer(), self.inbox.next_scan().unwrap_or_else(far_future));
             let (is_idle, has_glance) = (self.running.is_none(), self.inbox.next_scan().is_some());
             let woken = tokio::select! {
                 _ = hangup.recv() => AgentEvent::Hangup,
-                changed = self.watch.changed() => AgentEvent::Changed(changed),
+                changed = self.configuration.changed() => AgentEvent::Changed(changed),
                 done = wait_for_task(&mut self.running) => AgentEvent::Done(Box::new(done)),
                 () = sleep_until(next), if is_idle => AgentEvent::SyncTimer,
                 () = sleep_until(glance), if has_glance => AgentEvent::InboxTimer,
@@ -180,18 +171,15 @@ impl Agent {
                     self.notifier.reloading();
                     self.served.reopen_log();
                     // The files are about to be read: later changes are compared with their state of now.
-                    if self.watch.compare().contains(&WatchedKind::Inbox) {
+                    if self.configuration.compare_files().contains(&WatchedKind::Inbox) {
                         self.inbox.scan_soon(Instant::now());
                     }
-                    let before = self.config.clone();
-                    // Signals may arrive faster than syncs end: a sync with the same configuration continues.
-                    if self.reload() {
-                        if self.config != before {
-                            self.cancel_task();
-                        }
-                    } else {
+                    match self.reload() {
+                        Some(change) if change.is_different => self.cancel_task(),
+                        // Signals may arrive faster than syncs end: a sync with the same configuration continues.
+                        Some(_) => {}
                         // The certificate files may have changed although the configuration has mistakes.
-                        self.reload_certificate();
+                        None => self.reload_certificate(),
                     }
                     self.pending.request_sync_by_signal();
                     self.notifier.ready();
@@ -217,13 +205,14 @@ impl Agent {
         }
         let Some((work, waiting)) = self.pending.next_task() else { return };
         let runtime = tokio::runtime::Handle::current();
-        let running = RunningTask::start(work, &self.writer, &self.in_force, self.served.undamaged(), runtime);
+        let running =
+            RunningTask::start(work, &self.writer, self.configuration.in_force(), self.served.undamaged(), runtime);
         match running {
             Ok(running) => self.running = Some(running.with_waiting(waiting)),
             Err(error) => {
                 // No thread can be started; serving does not depend on it.
                 let error = SyncError::Thread(error);
-                self.pending.schedule_after_failed_start(rhythm(&self.config), ClockReading::now());
+                self.pending.schedule_after_failed_start(self.configuration.rhythm(), ClockReading::now());
                 tracing::error!("{}; trying again in a while", ErrorChain(&error));
                 reply_to_all(waiting, &Err(error), self.describe);
             }
@@ -251,7 +240,7 @@ impl Agent {
     fn handle_file_changes(&mut self, what: &BTreeSet<WatchedKind>) {
         if what.contains(&WatchedKind::Settings) {
             tracing::info!("the configuration, the key or a certificate has changed");
-            if self.reload() {
+            if self.reload().is_some() {
                 self.cancel_task();
                 self.pending.handle_changed_settings();
             }
@@ -267,8 +256,42 @@ impl Agent {
         }
     }
 
+    /// Reads the configuration again and applies it. If it has mistakes, the previous one stays in force.
+    fn reload(&mut self) -> Option<ConfigChange> {
+        let change = self.configuration.reload();
+        if let Some(change) = &change {
+            self.apply_change(change);
+            self.configuration.log_warnings();
+            // The configuration may name another certificate, or the files of the same one may have been replaced.
+            self.reload_certificate();
+        }
+        self.configuration.record_error(&self.writer);
+        change
+    }
+
+    /// Passes the configuration in force to the parts that depend on it.
+    fn apply_change(&mut self, change: &ConfigChange) {
+        let config = self.configuration.config();
+        self.served.set_rules(Arc::clone(&config.rules));
+        self.staged.set_rules(Arc::clone(&config.rules));
+        if change.access_control {
+            let access_control = &config.settings.access_control;
+            self.served.set_access_control(access_control.clone());
+            self.staged.set_access_control(access_control);
+            tracing::info!("access or server.trustedProxies has changed: it counts from the next request on");
+            self.listeners.warn_of_exposure(&access_control.access);
+        }
+        self.daemon_state.allow_hosts(AllowedHosts::new(&config.admin_hosts));
+        self.served.configure_publishing(config.publish.clone());
+        self.inbox.configure(config.inbox.as_ref(), Instant::now());
+        if change.rhythm {
+            self.pending.change_rhythm(self.configuration.rhythm(), ClockReading::now());
+        }
+        self.configuration.watch_files();
+    }
+
     async fn handle_fault(&mut self, fault: VersionFault) {
-        let intent = &self.config.intent;
+        let intent = self.configuration.intent();
         let is_check_due = match fault {
             VersionFault::Damaged(damage) => self.served.handle_damage(damage, intent).await,
             VersionFault::WrongIndex(id) => self.served.reopen(id, intent).await,
@@ -279,7 +302,7 @@ impl Agent {
     }
 
     fn scan_inbox(&mut self) {
-        let (is_enabled, is_busy) = (self.config.intent.enabled, self.running.is_some());
+        let (is_enabled, is_busy) = (self.configuration.intent().enabled, self.running.is_some());
         if let Some(files) = self.inbox.scan(is_enabled, is_busy, Instant::now()) {
             self.pending.set_inbox_files(files);
         }
@@ -287,17 +310,17 @@ impl Agent {
 
     /// Loads the certificate again. A client that learns that this is done may request the status at once.
     pub(super) fn reload_certificate(&mut self) {
-        self.listeners.reload_certificate(self.config.tls.as_ref());
+        self.listeners.reload_certificate(self.configuration.config().tls.as_ref());
         let error = self.listeners.certificate_error().map(str::to_owned);
         self.daemon_state.update(|now| now.tls_error = error);
     }
 
     async fn finish_task(&mut self, done: FinishedTask, running: Option<RunningTask>) -> Result<(), DaemonError> {
-        self.remember_config_error();
+        self.configuration.record_error(&self.writer);
         if let Ok(report) = &done.result {
             log_report(report);
         }
-        self.served.serve_opened(done.opened, self.config.intent.effort).await;
+        self.served.serve_opened(done.opened, self.configuration.intent().effort).await;
         let (waiting, began) = running.map_or_else(Default::default, |r| (r.waiting, Some(r.began)));
         let name = match &done.result {
             Ok(report) if report.blind.is_some() => "probes unreadable",
@@ -345,7 +368,7 @@ impl Agent {
         {
             return result.map(drop).map_err(DaemonError::FirstSync);
         }
-        let wait = self.pending.schedule_after_sync(trigger, &result, rhythm(&self.config), ClockReading::now());
+        let wait = self.pending.schedule_after_sync(trigger, &result, self.configuration.rhythm(), ClockReading::now());
         match result {
             Ok(SyncReport { too_early: Some(_), .. }) => {}
             Ok(_) => self.last_error = None,
@@ -367,18 +390,6 @@ impl Agent {
             tracing::error!("{}; {stays}; looking again in {} s", ErrorChain(error), wait.as_secs_f32().ceil());
         }
     }
-}
-
-/// Returns the intent of a configuration for tasks, with the default number of threads filled in.
-pub(super) fn in_force(config: &Config) -> SyncIntent {
-    let mut intent = config.intent.clone();
-    intent.effort.threads = config.threads.unwrap_or_else(default_thread_count);
-    intent
-}
-
-/// Returns the rhythm in which a configuration wants the source to be checked.
-pub(super) fn rhythm(config: &Config) -> Rhythm<'_> {
-    Rhythm { interval: config.intent.interval, schedule: config.schedule.as_ref() }
 }
 
 /// Returns a time a year from now, which stands for never.

@@ -44,7 +44,7 @@ impl Agent {
     pub(super) async fn execute_command(&mut self, call: QueuedCommand) {
         let QueuedCommand { order, reply } = call;
         if let Some(question) = &order.question
-            && *question != self.config.intent.question()
+            && *question != self.configuration.intent().question()
         {
             let message =
                 "this daemon has another configuration than the one that was named: leave --config out to use \
@@ -79,7 +79,7 @@ impl Agent {
     /// Ends a hold at once. The version that becomes active is decided at once as well, unless the gate has to read
     /// pages for that: then the decision is the next task, and the client gets its reply afterwards.
     async fn end_hold(&mut self, who: String, waiter: ReplySender) {
-        let (writer, intent, by) = (Arc::clone(&self.writer), self.config.intent.clone(), who.clone());
+        let (writer, intent, by) = (Arc::clone(&self.writer), self.configuration.intent().clone(), who.clone());
         let done = spawn_blocking(move || {
             let was_held = operator::end_hold(&*writer, &by)?;
             // Cancelled from the start: it ends where the gate would have to read pages.
@@ -91,7 +91,7 @@ impl Agent {
                 self.pending.request_release(was_held, who, waiter);
             }
             Ok((was_held, result)) => {
-                self.served.serve_active(self.config.intent.effort).await;
+                self.served.serve_active(self.configuration.intent().effort).await;
                 self.reply_to_release(was_held, vec![waiter], &result);
             }
             Err(error) => reply_to_all(vec![waiter], &Err(error), self.describe),
@@ -129,7 +129,7 @@ impl Agent {
 
     /// Executes a command that needs no task, even while a sync runs.
     async fn execute_at_once(&mut self, order: DaemonCommand) -> CommandReply {
-        let (writer, intent) = (Arc::clone(&self.writer), self.config.intent.clone());
+        let (writer, intent) = (Arc::clone(&self.writer), self.configuration.intent().clone());
         let done = spawn_blocking(move || execute_at_once(&writer, &intent, &order.verb, &order.who)).await;
         let (told, chosen) = match done {
             Ok(Ok(Some(done))) => done,
@@ -143,17 +143,17 @@ impl Agent {
             self.served.serve(version.id, version);
         }
         // A sync may have activated another version in between: the record decides.
-        self.served.serve_active(self.config.intent.effort).await;
+        self.served.serve_active(self.configuration.intent().effort).await;
         CommandReply::Told(told)
     }
 
     /// Updates the part of the status that only the agent knows.
     pub(super) fn update_daemon_state(&self) {
         let next = self.pending.next_check(ClockReading::now());
-        let is_awaited = self.config.intent.enabled && self.config.intent.has_source();
+        let is_awaited = self.configuration.intent().enabled && self.configuration.intent().has_source();
         self.daemon_state.update(|now| {
-            if now.intent.as_ref() != Some(&self.config.intent) {
-                now.intent = Some(self.config.intent.clone());
+            if now.intent.as_ref() != Some(self.configuration.intent()) {
+                now.intent = Some(self.configuration.intent().clone());
             }
             now.served = self.served.id();
             now.next_look = next.filter(|_| is_awaited && self.running.is_none());

@@ -203,7 +203,7 @@ impl fmt::Display for StatusLine<'_> {
 impl Agent {
     /// Sends the status line to the service manager.
     pub(super) fn send_status_line(&mut self) {
-        let intent = &self.config.intent;
+        let intent = self.configuration.intent();
         let next = match self.running.as_ref().map(|running| running.kind == TaskKind::Import) {
             Some(true) => AgentActivity::Importing,
             _ if !intent.enabled => AgentActivity::Nothing,
@@ -222,7 +222,7 @@ impl Agent {
         let certificate = self.listeners.certificate_problem(SystemTime::now());
         let standing = StatusLine {
             shown: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
-            error: (self.config_error.as_deref())
+            error: (self.configuration.error())
                 .or(certificate.as_deref())
                 .or(self.inbox.error())
                 .or(self.last_error.as_deref()),
