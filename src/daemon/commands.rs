@@ -1,43 +1,19 @@
-//! Commands to a running agent, and the status that it reports.
+//! Commands to a running agent: queued as a task, or executed at once.
 
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
-use crate::admin::command_execution::{execute_at_once, release_result};
-use crate::admin::control_messages::{CommandAction, CommandReply, CommandResult, DaemonCommand};
+use crate::admin::command_execution::execute_at_once;
+use crate::admin::control_messages::{CommandAction, CommandReply, DaemonCommand};
 use crate::admin::routes::QueuedCommand;
-use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::plan::SyncTrigger;
-use docwharf_agent::sync::scheduler::ClockReading;
 use docwharf_agent::sync::{SyncError, operator};
 use docwharf_base::model::version::VersionLabel;
 
-use super::agent::{Agent, ReplySender};
+use super::agent::Agent;
 use super::pending_tasks::TaskCommand;
-
-/// Converts an error into its exit code and its message on one line.
-pub type DescribeError = fn(&SyncError) -> (u8, String);
-
-/// Sends a result to every client that waits for it.
-pub(super) fn reply_to_all(waiting: Vec<ReplySender>, result: &Result<SyncReport, SyncError>, describe: DescribeError) {
-    if waiting.is_empty() {
-        return;
-    }
-    let answer = match result {
-        Ok(report) => CommandReply::Told(CommandResult::from_report(report)),
-        Err(error) => failure_reply(error, describe),
-    };
-    for waiter in waiting {
-        // The client may have ended meanwhile.
-        let _ = waiter.send(answer.clone());
-    }
-}
-
-fn failure_reply(error: &SyncError, describe: DescribeError) -> CommandReply {
-    let (code, message) = describe(error);
-    CommandReply::Failed { code, message }
-}
+use super::reporter::ReplySender;
 
 impl Agent {
     /// Executes a command, or queues it as a next task.
@@ -92,39 +68,12 @@ impl Agent {
             }
             Ok((was_held, result)) => {
                 self.served.serve_active(self.configuration.intent().effort).await;
-                self.reply_to_release(was_held, vec![waiter], &result);
+                self.reporter.reply_to_release(self.writer.store(), was_held, vec![waiter], &result);
             }
-            Err(error) => reply_to_all(vec![waiter], &Err(error), self.describe),
+            Err(error) => self.reporter.reply(vec![waiter], &Err(error)),
         }
         // The hold may have kept the daemon from fetching a newer version.
         self.pending.wake(SyncTrigger::Changed);
-    }
-
-    /// Sends the decision after a release to the clients that wait, or queues the decision again if it was cancelled.
-    pub(super) fn finish_release(
-        &mut self,
-        was_held: bool,
-        who: &str,
-        waiting: Vec<ReplySender>,
-        result: &Result<SyncReport, SyncError>,
-    ) {
-        if let Err(SyncError::Interrupted) = result {
-            self.pending.put_back_release(was_held, who, waiting);
-        } else {
-            self.reply_to_release(was_held, waiting, result);
-        }
-    }
-
-    fn reply_to_release(&self, was_held: bool, waiting: Vec<ReplySender>, result: &Result<SyncReport, SyncError>) {
-        let told = result.as_ref().map(|report| release_result(self.writer.store(), was_held, report));
-        let answer = match told {
-            Ok(Ok(told)) => CommandReply::Told(told),
-            Ok(Err(error)) => failure_reply(&error, self.describe),
-            Err(error) => failure_reply(error, self.describe),
-        };
-        for waiter in waiting {
-            let _ = waiter.send(answer.clone());
-        }
     }
 
     /// Executes a command that needs no task, even while a sync runs.
@@ -136,8 +85,8 @@ impl Agent {
             Ok(Ok(None)) => {
                 return CommandReply::Failed { code: 1, message: "this command cannot be executed at once".to_owned() };
             }
-            Ok(Err(error)) => return failure_reply(&error, self.describe),
-            Err(died) => return failure_reply(&SyncError::Broken(died.to_string()), self.describe),
+            Ok(Err(error)) => return self.reporter.failure(&error),
+            Err(died) => return self.reporter.failure(&SyncError::Broken(died.to_string())),
         };
         if let Some(version) = chosen {
             self.served.serve(version.id, version);
@@ -145,21 +94,5 @@ impl Agent {
         // A sync may have activated another version in between: the record decides.
         self.served.serve_active(self.configuration.intent().effort).await;
         CommandReply::Told(told)
-    }
-
-    /// Updates the part of the status that only the agent knows.
-    pub(super) fn update_daemon_state(&self) {
-        let next = self.pending.next_check(ClockReading::now());
-        let is_awaited = self.configuration.intent().enabled && self.configuration.intent().has_source();
-        self.daemon_state.update(|now| {
-            if now.intent.as_ref() != Some(self.configuration.intent()) {
-                now.intent = Some(self.configuration.intent().clone());
-            }
-            now.served = self.served.id();
-            now.next_look = next.filter(|_| is_awaited && self.running.is_none());
-            now.doing = self.running.as_ref().map(|running| Arc::clone(&running.progress));
-            now.failures = self.pending.failures();
-            now.inbox = self.inbox.state();
-        });
     }
 }

@@ -17,6 +17,7 @@ mod policies;
 mod precompression;
 mod previous_versions;
 mod publisher;
+mod reporter;
 mod scrub;
 mod served_version;
 mod site_listeners;
@@ -44,9 +45,9 @@ use docwharf_serve::listener::{self, HttpListener, RESERVED_DESCRIPTORS};
 use docwharf_serve::service::RequestService;
 use docwharf_serve::tls::ServerTls;
 
-pub use commands::DescribeError;
 pub use encoder_process::{ENCODER_COMMAND, EncoderTask, run_encoder};
 pub use policies::protect_site;
+pub use reporter::DescribeError;
 pub use start::{RunHangup, RunParameters, run, run_on};
 
 /// The reason why the daemon ended without a stop signal.

@@ -17,12 +17,8 @@ use std::time::{Duration, SystemTime};
 
 use sd_notify::NotifyState;
 
-use docwharf_agent::sync::scheduler::ClockReading;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::show_time;
-
-use super::agent::Agent;
-use super::task::TaskKind;
 
 /// The extension of the start timeout that is requested each time while the store is opened.
 const START_TIMEOUT_EXTENSION: Duration = Duration::from_secs(30);
@@ -197,38 +193,6 @@ impl fmt::Display for StatusLine<'_> {
             Some(error) => write!(f, "; last error: {error}"),
             None => Ok(()),
         }
-    }
-}
-
-impl Agent {
-    /// Sends the status line to the service manager.
-    pub(super) fn send_status_line(&mut self) {
-        let intent = self.configuration.intent();
-        let next = match self.running.as_ref().map(|running| running.kind == TaskKind::Import) {
-            Some(true) => AgentActivity::Importing,
-            _ if !intent.enabled => AgentActivity::Nothing,
-            _ if !intent.has_source() && !self.inbox.is_open() => AgentActivity::Nothing,
-            _ if !intent.has_source() => AgentActivity::Inbox,
-            Some(false) => AgentActivity::Looking,
-            None => {
-                let now = ClockReading::now();
-                match self.pending.next_check(now).filter(|_| self.pending.timer() > now.at) {
-                    Some(time) => AgentActivity::At(time),
-                    None => AgentActivity::Looking,
-                }
-            }
-        };
-        let short = self.served.id_and_since().map(|(id, since)| (id.short(), since));
-        let certificate = self.listeners.certificate_problem(SystemTime::now());
-        let standing = StatusLine {
-            shown: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
-            error: (self.configuration.error())
-                .or(certificate.as_deref())
-                .or(self.inbox.error())
-                .or(self.last_error.as_deref()),
-            next,
-        };
-        self.notifier.status(&standing.to_string());
     }
 }
 
