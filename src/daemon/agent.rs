@@ -2,102 +2,60 @@
 //!
 //! It runs one task at a time, and remembers the events that arrive meanwhile. A changed configuration cancels a
 //! running sync, which loses nothing: the next sync adopts the export job and continues the download.
+//!
+//! The state of the agent has one part for each subject. A part owns its fields and changes them in its own file; this
+//! file only passes results from one part to the next.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwap;
 use tokio::signal::unix::Signal;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
-use crate::admin::control_messages::{CommandReply, ImportCommand};
 use crate::admin::daemon_state::DaemonState;
 use crate::admin::metrics::DaemonMetrics;
 use crate::admin::routes::QueuedCommand;
 use crate::config::checked::{Config, ConfigSources};
 use docwharf_agent::store::writer::StoreWriter;
+use docwharf_agent::sync::SyncError;
 use docwharf_agent::sync::activation::SyncReport;
-use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
-use docwharf_agent::sync::inbox::{BundleInbox, InboxFile};
+use docwharf_agent::sync::file_watch::WatchedKind;
+use docwharf_agent::sync::inbox::InboxFile;
 use docwharf_agent::sync::plan::SyncTrigger;
-use docwharf_agent::sync::scheduler::{ClockReading, Rhythm, SyncScheduler};
-use docwharf_agent::sync::{SyncError, SyncIntent, SyncOutcome};
-use docwharf_base::backoff;
+use docwharf_agent::sync::scheduler::ClockReading;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 use docwharf_serve::tls::ServerTls;
 
 use super::DaemonError;
-use super::commands::{DescribeError, reply_to_all};
+use super::configuration::{ConfigChange, LiveConfiguration};
+use super::inbox::{ImportEnd, InboxImporter};
 use super::notify::Notifier;
-use super::publisher::Publisher;
-use super::reload::watched;
+use super::pending_tasks::{PendingTasks, TaskCommand};
+use super::reporter::{AgentView, DescribeError, ReplySender, Reporter, log_report};
 use super::scrub::VersionFault;
-use super::task::{AgentTask, FinishedTask, RunningTask, default_thread_count};
-
-/// Interval between checks of a file in the inbox that may still be written to.
-pub(super) const INBOX_SCAN_INTERVAL: Duration = Duration::from_millis(500);
+use super::served_version::ServedVersion;
+use super::site_listeners::SiteListeners;
+use super::staged_version::StagedVersion;
+use super::task::{AgentTask, FinishedTask, RunningTask};
 
 /// The part of `run` that brings versions and decides which one is served.
 pub(super) struct Agent {
     pub(super) writer: Arc<StoreWriter>,
-    pub(super) sources: ConfigSources,
-    pub(super) config: Config,
-    /// The part of the configuration that tasks in progress read.
-    pub(super) in_force: Arc<ArcSwap<SyncIntent>>,
-    /// The mistakes of the last configuration, if it was refused.
-    pub(super) config_error: Option<String>,
-    pub(super) site: Arc<Site>,
-    /// The site that serves the version that waits to become active.
-    pub(super) staged: Arc<Site>,
-    pub(super) publisher: Publisher,
-    pub(super) served_version: Option<VersionId>,
-    /// Whether the version in `shown` is damaged, and has to be opened again once it is repaired.
-    pub(super) must_reopen: bool,
-    /// The served version that was found damaged, until it is served again undamaged.
-    pub(super) damaged_version: Option<VersionId>,
-    /// When the source is checked next, and by which trigger.
-    pub(super) agenda: SyncScheduler,
-    pub(super) watch: FileWatch,
-    pub(super) inbox: Option<BundleInbox>,
-    /// The reason why the configured inbox cannot be used.
-    pub(super) inbox_error: Option<String>,
-    pub(super) running: Option<RunningTask>,
-    /// Whether the version of the next sync becomes active without the gate.
-    pub(super) skip_gate: bool,
-    /// The person who asked for the next sync, if one did.
-    pub(super) sync_author: Option<String>,
-    /// The clients that wait for the result of the next sync.
-    pub(super) sync_waiters: Vec<ReplySender>,
-    /// Complete files in the inbox, to be imported.
-    pub(super) inbox_files: VecDeque<InboxFile>,
-    /// Imports by command, which come before files in the inbox: the bundle, the person, and the client that waits.
-    pub(super) queued_imports: VecDeque<(ImportCommand, String, ReplySender)>,
-    /// Releases that wait for the gate: whether there was a hold, the person, and the client that waits.
-    pub(super) queued_releases: VecDeque<(bool, String, ReplySender)>,
-    /// Number of imports from the inbox in a row that failed for another reason than the file's content.
-    pub(super) failed_imports: u32,
-    /// The time of the next scan of the inbox.
-    pub(super) next_inbox_scan: Option<Instant>,
-    pub(super) daemon_state: Arc<DaemonState>,
-    pub(super) metrics: Arc<DaemonMetrics>,
-    pub(super) describe: DescribeError,
-    pub(super) notifier: Notifier,
-    /// The served version and since when it is active, cached for [`Agent::send_status_line`].
-    pub(super) served_since: Option<(VersionId, Option<String>)>,
-    /// The error of the last sync, if it failed.
-    pub(super) last_error: Option<String>,
-    /// The TLS certificate in force, if the site is served over TLS.
-    pub(super) tls: Option<Arc<ServerTls>>,
-    /// The reason why the current certificate files are not in force.
-    pub(super) tls_error: Option<String>,
-    /// The addresses on which the site is served.
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) configuration: LiveConfiguration,
+    pub(super) pending: PendingTasks<ReplySender>,
+    /// The task in progress.
+    running: Option<RunningTask>,
+    pub(super) served: ServedVersion,
+    staged: StagedVersion,
+    inbox: InboxImporter,
+    listeners: SiteListeners,
+    pub(super) reporter: Reporter,
 }
 
 /// The parameters of an agent.
@@ -116,78 +74,44 @@ pub(super) struct AgentParameters {
     pub(super) reached: Vec<SocketAddr>,
 }
 
-/// The channel for the reply to a command.
-pub(super) type ReplySender = oneshot::Sender<CommandReply>;
+/// The end of a task; an error means that its thread died.
+type TaskEnd = Result<FinishedTask, oneshot::error::RecvError>;
 
 /// The event that has woken the agent.
 enum AgentEvent {
     Hangup,
-    Changed(BTreeSet<WatchedKind>),
-    Done(Box<Result<FinishedTask, tokio::sync::oneshot::error::RecvError>>),
+    FilesChanged(BTreeSet<WatchedKind>),
+    TaskEnd(Box<TaskEnd>),
     SyncTimer,
     InboxTimer,
-    Order(QueuedCommand),
+    Command(QueuedCommand),
     Fault(VersionFault),
 }
 
 impl Agent {
-    pub(super) fn new(ground: AgentParameters) -> Agent {
-        let AgentParameters {
-            writer,
-            sources,
-            config,
-            site,
-            staged,
-            shown,
-            live,
-            metrics,
-            describe,
-            notifier,
-            tls,
-            reached,
-        } = ground;
-        let watch = FileWatch::new(watched(&sources, &config));
-        let publisher = Publisher::start(config.publish.clone(), Arc::clone(&site), Arc::clone(&live));
+    pub(super) fn new(parameters: AgentParameters) -> Agent {
+        let AgentParameters { writer, sources, config, site, staged, shown, .. } = parameters;
+        let AgentParameters { live, metrics, describe, notifier, tls, reached, .. } = parameters;
+        // Its files are watched before the inbox is opened, which may create folders in it.
+        let configuration = LiveConfiguration::new(sources, config);
+        let config = configuration.config();
+        let (store, state, publish) = (Arc::clone(&writer), Arc::clone(&live), config.publish.clone());
+        let now = Instant::now();
         let mut agent = Agent {
-            writer,
-            sources,
-            in_force: Arc::new(ArcSwap::from_pointee(in_force(&config))),
-            config,
-            config_error: None,
-            site,
-            staged,
-            publisher,
-            served_version: shown,
-            must_reopen: false,
-            damaged_version: None,
-            agenda: SyncScheduler::new(Instant::now()),
-            watch,
-            inbox: None,
-            inbox_error: None,
+            pending: PendingTasks::new(now),
             running: None,
-            skip_gate: false,
-            sync_author: None,
-            sync_waiters: Vec::new(),
-            inbox_files: VecDeque::new(),
-            queued_imports: VecDeque::new(),
-            queued_releases: VecDeque::new(),
-            failed_imports: 0,
-            next_inbox_scan: None,
-            daemon_state: live,
-            metrics,
-            describe,
-            notifier,
-            served_since: None,
-            last_error: None,
-            tls,
-            tls_error: None,
-            addresses: reached,
+            served: ServedVersion::new(store, site, state, shown, publish),
+            staged: StagedVersion::new(staged, !live.staged.is_empty()),
+            inbox: InboxImporter::new(config.inbox.clone(), now),
+            listeners: SiteListeners::new(tls, reached),
+            reporter: Reporter::new(live, metrics, notifier, describe),
+            writer,
+            configuration,
         };
-        agent.open_inbox();
         // The configuration may have changed after it was read and before it was watched. This also clears a
         // configuration error that an earlier process has recorded.
         agent.reload();
-        agent.warn_of_exposure();
+        agent.listeners.warn_of_exposure(&agent.configuration.config().settings.access_control.access);
         agent.resume_backoff();
         agent
     }
@@ -195,67 +119,51 @@ impl Agent {
     /// Continues the back-off of the previous process, if the source and the demands on it are the same.
     fn resume_backoff(&mut self) {
         let Ok(record) = self.writer.store().record() else { return };
-        let question = self.config.intent.question();
-        if let Some(left) = self.agenda.take_up(&record, &question, ClockReading::now()) {
+        let question = self.configuration.intent().question();
+        if let Some(left) = self.pending.resume_backoff(&record, &question, ClockReading::now()) {
             tracing::info!("the last sync failed; looking again in {} s", left.as_secs());
         }
     }
 
+    /// Runs until an error ends the daemon.
     pub(super) async fn run(
         &mut self,
         mut hangup: Signal,
-        mut orders: mpsc::Receiver<QueuedCommand>,
-        mut found: mpsc::Receiver<VersionFault>,
+        mut commands: mpsc::Receiver<QueuedCommand>,
+        mut faults: mpsc::Receiver<VersionFault>,
     ) -> Result<(), DaemonError> {
         loop {
             self.start_next_task();
-            self.send_status_line();
-            self.update_daemon_state();
-            self.serve_staged_version().await;
-            let (next, glance) = (self.agenda.next.0, self.next_inbox_scan.unwrap_or_else(far_future));
-            let (is_idle, has_glance) = (self.running.is_none(), self.next_inbox_scan.is_some());
-            let woken = tokio::select! {
-                _ = hangup.recv() => AgentEvent::Hangup,
-                changed = self.watch.changed() => AgentEvent::Changed(changed),
-                done = wait_for_task(&mut self.running) => AgentEvent::Done(Box::new(done)),
-                () = sleep_until(next), if is_idle => AgentEvent::SyncTimer,
-                () = sleep_until(glance), if has_glance => AgentEvent::InboxTimer,
-                Some(call) = orders.recv() => AgentEvent::Order(call),
-                Some(finding) = found.recv() => AgentEvent::Fault(finding),
-            };
-            match woken {
-                AgentEvent::Hangup => {
-                    self.notifier.reloading();
-                    self.reopen_log();
-                    // The files are about to be read: later changes are compared with their state of now.
-                    if self.watch.compare().contains(&WatchedKind::Inbox) {
-                        self.next_inbox_scan = Some(Instant::now());
-                    }
-                    let before = self.config.clone();
-                    // Signals may arrive faster than syncs end: a sync with the same configuration continues.
-                    if self.reload() {
-                        if self.config != before {
-                            self.cancel_task();
-                        }
-                    } else {
-                        // The certificate files may have changed although the configuration has mistakes.
-                        self.reload_certificate();
-                    }
-                    self.agenda.asked(SyncTrigger::Hook);
-                    self.notifier.ready();
-                }
-                AgentEvent::Changed(what) => self.handle_file_changes(&what),
-                AgentEvent::Done(done) => {
-                    let running = self.running.take();
-                    let done = done.map_err(|died| DaemonError::EndedUnexpectedly(io::Error::other(died)))?;
-                    self.finish_task(done, running).await?;
-                }
-                AgentEvent::SyncTimer => self.handle_timer(),
+            self.report();
+            self.staged.serve_waiting(self.writer.store(), self.configuration.intent()).await;
+            match self.next_event(&mut hangup, &mut commands, &mut faults).await {
+                AgentEvent::Hangup => self.handle_hangup(),
+                AgentEvent::FilesChanged(kinds) => self.handle_file_changes(&kinds),
+                AgentEvent::TaskEnd(end) => self.handle_task_end(*end).await?,
+                AgentEvent::SyncTimer => self.pending.handle_timer(ClockReading::now()),
                 AgentEvent::InboxTimer => self.scan_inbox(),
-                AgentEvent::Order(call) => self.execute_command(call).await,
-                AgentEvent::Fault(VersionFault::Damaged(rotten)) => self.handle_damage(rotten).await,
-                AgentEvent::Fault(VersionFault::WrongIndex(id)) => self.reopen_version(id).await,
+                AgentEvent::Command(command) => self.execute_command(command).await,
+                AgentEvent::Fault(fault) => self.handle_fault(fault).await,
             }
+        }
+    }
+
+    async fn next_event(
+        &mut self,
+        hangup: &mut Signal,
+        commands: &mut mpsc::Receiver<QueuedCommand>,
+        faults: &mut mpsc::Receiver<VersionFault>,
+    ) -> AgentEvent {
+        let (sync_timer, inbox_timer) = (self.pending.timer(), self.inbox.next_scan());
+        let is_idle = self.running.is_none();
+        tokio::select! {
+            _ = hangup.recv() => AgentEvent::Hangup,
+            kinds = self.configuration.changed() => AgentEvent::FilesChanged(kinds),
+            end = wait_for_task(&mut self.running) => AgentEvent::TaskEnd(Box::new(end)),
+            () = sleep_until(sync_timer), if is_idle => AgentEvent::SyncTimer,
+            () = sleep_until(inbox_timer.unwrap_or_else(far_future)), if inbox_timer.is_some() => AgentEvent::InboxTimer,
+            Some(command) = commands.recv() => AgentEvent::Command(command),
+            Some(fault) = faults.recv() => AgentEvent::Fault(fault),
         }
     }
 
@@ -264,162 +172,216 @@ impl Agent {
         if self.running.is_some() {
             return;
         }
-        let (work, waiting) = if let Some((was_held, who, waiter)) = self.queued_releases.pop_front() {
-            (AgentTask::Release(was_held, who), vec![waiter])
-        } else if let Some((import, who, waiter)) = self.queued_imports.pop_front() {
-            (AgentTask::Import(import, who), vec![waiter])
-        } else if let Some(file) = self.inbox_files.pop_front() {
-            (AgentTask::Inbox(file), Vec::new())
-        } else if let Some(trigger) = self.agenda.pending.take() {
-            (
-                AgentTask::Sync(trigger, std::mem::take(&mut self.skip_gate), self.sync_author.take()),
-                std::mem::take(&mut self.sync_waiters),
-            )
-        } else {
-            return;
-        };
-        let runtime = tokio::runtime::Handle::current();
-        let running = RunningTask::start(work, &self.writer, &self.in_force, self.undamaged_version(), runtime);
-        match running {
-            Ok(running) => self.running = Some(running.with_waiting(waiting)),
+        let Some((task, waiters)) = self.pending.next_task() else { return };
+        let (runtime, in_force) = (tokio::runtime::Handle::current(), self.configuration.in_force());
+        match RunningTask::start(task, &self.writer, in_force, self.served.undamaged(), runtime) {
+            Ok(running) => self.running = Some(running.with_waiting(waiters)),
             Err(error) => {
                 // No thread can be started; serving does not depend on it.
                 let error = SyncError::Thread(error);
-                self.agenda.failures = self.agenda.failures.saturating_add(1);
-                let (rhythm, wait) = (rhythm(&self.config), backoff::wait_after_failures(self.agenda.failures));
-                self.agenda.look_after(Some(wait), rhythm, ClockReading::now(), backoff::random_fraction);
+                self.pending.schedule_after_failed_start(self.configuration.rhythm(), ClockReading::now());
                 tracing::error!("{}; trying again in a while", ErrorChain(&error));
-                reply_to_all(waiting, &Err(error), self.describe);
+                self.reporter.reply(waiters, &Err(error));
             }
         }
     }
 
-    /// Returns whether the store is empty, so that there is no reason to keep running.
-    fn is_store_empty(&self) -> bool {
-        self.writer.store().versions().is_ok_and(|versions| versions.is_empty())
-    }
-
-    fn handle_timer(&mut self) {
-        self.agenda.time_has_come(ClockReading::now());
-    }
-
+    /// Cancels the task in progress, if there is one.
     pub(super) fn cancel_task(&self) {
         if let Some(running) = &self.running {
             running.cancel();
         }
     }
 
-    fn handle_file_changes(&mut self, what: &BTreeSet<WatchedKind>) {
-        if what.contains(&WatchedKind::Settings) {
+    /// Cancels the task in progress if a command has precedence over it.
+    pub(super) fn cancel_task_for(&self, command: TaskCommand) {
+        if let Some(running) = self.running.as_ref().filter(|running| command.cancels(running.kind)) {
+            running.cancel();
+        }
+    }
+
+    /// Reports the state of the parts in the status and in the status line.
+    fn report(&mut self) {
+        let now = ClockReading::now();
+        self.reporter.update(&AgentView {
+            intent: self.configuration.intent(),
+            served: self.served.id_and_since(),
+            running: self.running.as_ref().map(|running| (running.kind, &running.progress)),
+            next_check: self.pending.next_check(now),
+            is_check_due: self.pending.timer() <= now.at,
+            failures: self.pending.failures(),
+            has_inbox: self.inbox.is_open(),
+            inbox: self.inbox.state(),
+            config_error: self.configuration.error(),
+            certificate_problem: self.listeners.certificate_problem(SystemTime::now()),
+        });
+    }
+
+    /// Handles SIGHUP: reads the configuration again and checks the source.
+    fn handle_hangup(&mut self) {
+        self.reporter.begin_reload();
+        self.served.reopen_log();
+        // The files are about to be read: later changes are compared with their state of now.
+        if self.configuration.compare_files().contains(&WatchedKind::Inbox) {
+            self.inbox.scan_soon(Instant::now());
+        }
+        match self.reload() {
+            Some(change) if change.is_different => self.cancel_task(),
+            // Signals may arrive faster than syncs end: a sync with the same configuration continues.
+            Some(_) => {}
+            // The certificate files may have changed although the configuration has mistakes.
+            None => self.reload_certificate(),
+        }
+        self.pending.request_sync_by_signal();
+        self.reporter.end_reload();
+    }
+
+    fn handle_file_changes(&mut self, kinds: &BTreeSet<WatchedKind>) {
+        if kinds.contains(&WatchedKind::Settings) {
             tracing::info!("the configuration, the key or a certificate has changed");
-            if self.reload() {
+            if self.reload().is_some() {
                 self.cancel_task();
-                self.agenda.settings_changed();
+                self.pending.handle_changed_settings();
             }
         }
-        if what.contains(&WatchedKind::Certificate) {
+        if kinds.contains(&WatchedKind::Certificate) {
             self.reload_certificate();
         }
-        if what.contains(&WatchedKind::Bundle) {
-            self.agenda.wake(SyncTrigger::Interval);
+        if kinds.contains(&WatchedKind::Bundle) {
+            self.pending.wake(SyncTrigger::Interval);
         }
-        if what.contains(&WatchedKind::Inbox) {
+        if kinds.contains(&WatchedKind::Inbox) {
             self.scan_inbox();
         }
     }
 
-    async fn finish_task(&mut self, done: FinishedTask, running: Option<RunningTask>) -> Result<(), DaemonError> {
-        self.remember_config_error();
-        if let Ok(report) = &done.result {
-            log_report(report);
+    /// Reads the configuration again and applies it. If it has mistakes, the previous one stays in force.
+    fn reload(&mut self) -> Option<ConfigChange> {
+        let change = self.configuration.reload();
+        if let Some(change) = &change {
+            self.apply_change(change);
+            self.configuration.log_warnings();
+            // The configuration may name another certificate, or the files of the same one may have been replaced.
+            self.reload_certificate();
         }
-        match done.opened {
-            // A person may have activated another version in between: the record decides.
-            Some((id, Ok(version))) if self.active() == Some(id) => self.serve_version(id, version),
-            Some((_, Err(error))) => tracing::error!("{}; the version before it stays", ErrorChain(&error)),
-            _ => self.serve_active_version().await,
+        self.configuration.record_error(&self.writer);
+        change
+    }
+
+    /// Passes the configuration in force to the parts that depend on it.
+    fn apply_change(&mut self, change: &ConfigChange) {
+        let config = self.configuration.config();
+        self.served.set_rules(Arc::clone(&config.rules));
+        self.staged.set_rules(Arc::clone(&config.rules));
+        if change.access_control {
+            let access_control = &config.settings.access_control;
+            self.served.set_access_control(access_control.clone());
+            self.staged.set_access_control(access_control);
+            tracing::info!("access or server.trustedProxies has changed: it counts from the next request on");
+            self.listeners.warn_of_exposure(&access_control.access);
         }
-        let (waiting, began) = running.map_or_else(Default::default, |r| (r.waiting, Some(r.began)));
-        let name = match &done.result {
-            Ok(report) if report.blind.is_some() => "probes unreadable",
-            Ok(report) => report.outcome.name(),
-            Err(_) => "failed",
-        };
-        match done.work {
-            AgentTask::Inbox(file) => {
-                self.metrics.count_import(name);
-                self.move_imported_file(&file, &done.result);
-                Ok(())
-            }
-            AgentTask::Import(one, _) => {
-                self.metrics.count_import(name);
-                // The client has copied the bundle for the daemon, and may have ended since.
-                self.writer.store().remove_staged_copy(&one.path);
-                reply_to_all(waiting, &done.result, self.describe);
-                Ok(())
-            }
-            AgentTask::Release(was_held, who) => {
-                self.finish_release(was_held, &who, waiting, &done.result);
-                Ok(())
-            }
-            AgentTask::Sync(trigger, force, who) => {
-                if let Err(SyncError::Interrupted) = done.result {
-                    // The request is kept: clients that wait for its result wait for the next sync.
-                    self.sync_waiters.extend(waiting);
-                    self.skip_gate |= force;
-                    self.sync_author = self.sync_author.take().or(who);
-                } else {
-                    self.metrics.count_sync(name, began.map_or(Duration::ZERO, |began| began.elapsed()));
-                    reply_to_all(waiting, &done.result, self.describe);
-                }
-                self.after_sync(trigger, done.result)
-            }
+        self.reporter.allow_hosts(&config.admin_hosts);
+        self.served.configure_publishing(config.publish.clone());
+        self.inbox.configure(config.inbox.as_ref(), Instant::now());
+        if change.rhythm {
+            self.pending.change_rhythm(self.configuration.rhythm(), ClockReading::now());
+        }
+        self.configuration.watch_files();
+    }
+
+    fn reload_certificate(&mut self) {
+        self.listeners.reload_certificate(self.configuration.config().tls.as_ref());
+        self.reporter.set_certificate_error(self.listeners.certificate_error());
+    }
+
+    fn scan_inbox(&mut self) {
+        let (is_enabled, is_busy) = (self.configuration.intent().enabled, self.running.is_some());
+        if let Some(files) = self.inbox.scan(is_enabled, is_busy, Instant::now()) {
+            self.pending.set_inbox_files(files);
         }
     }
 
-    fn after_sync(&mut self, trigger: SyncTrigger, result: Result<SyncReport, SyncError>) -> Result<(), DaemonError> {
-        if let Err(error) = &result
-            && error.is_absence()
-            && self.inbox.is_none()
-            && self.is_store_empty()
-        {
-            return result.map(drop).map_err(DaemonError::FirstSync);
+    async fn handle_fault(&mut self, fault: VersionFault) {
+        let intent = self.configuration.intent();
+        let is_check_due = match fault {
+            VersionFault::Damaged(damage) => self.served.handle_damage(damage, intent).await,
+            VersionFault::WrongIndex(id) => self.served.reopen(id, intent).await,
+        };
+        if is_check_due {
+            self.pending.wake(SyncTrigger::Interval);
         }
-        let now = ClockReading::now();
-        let wait = self.agenda.after_sync(trigger, &result, rhythm(&self.config), now, backoff::random_fraction);
-        match result {
-            Ok(SyncReport { too_early: Some(_), .. }) => {}
-            Ok(_) => self.last_error = None,
-            Err(error) => {
-                if let Some(wait) = wait {
-                    self.last_error = Some(ErrorChain(&error).to_string());
-                    self.log_failure(&error, wait);
+    }
+
+    async fn handle_task_end(&mut self, end: TaskEnd) -> Result<(), DaemonError> {
+        let running = self.running.take();
+        let FinishedTask { work, result, opened } =
+            end.map_err(|died| DaemonError::EndedUnexpectedly(io::Error::other(died)))?;
+        self.configuration.record_error(&self.writer);
+        if let Ok(report) = &result {
+            log_report(report);
+        }
+        self.served.serve_opened(opened, self.configuration.intent().effort).await;
+        let (waiters, began) = running.map_or_else(Default::default, |r| (r.waiting, Some(r.began)));
+        match work {
+            AgentTask::Inbox(file) => self.finish_inbox_file(&file, &result),
+            AgentTask::Import(import, _) => {
+                self.reporter.count_import(&result);
+                // The client has copied the bundle for the daemon, and may have ended since.
+                self.writer.store().remove_staged_copy(&import.path);
+                self.reporter.reply(waiters, &result);
+            }
+            AgentTask::Release { was_held, author } => match result {
+                Err(SyncError::Interrupted) => self.pending.put_back_release(was_held, &author, waiters),
+                result => self.reporter.reply_to_release(self.writer.store(), was_held, waiters, &result),
+            },
+            AgentTask::Sync { trigger, skip_gate, author } => {
+                if let Err(SyncError::Interrupted) = result {
+                    self.pending.put_back_sync(trigger, skip_gate, author, waiters);
+                } else {
+                    self.reporter.count_sync(&result, began.map_or(Duration::ZERO, |began| began.elapsed()));
+                    self.reporter.reply(waiters, &result);
+                    self.finish_sync(trigger, result)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn log_failure(&self, error: &SyncError, wait: Duration) {
-        let stays = if self.served_version.is_some() { "the active version stays" } else { "there is no version yet" };
-        if let SyncError::StillRefused(_) = error {
-            tracing::debug!("{}", ErrorChain(error));
-        } else {
-            tracing::error!("{}; {stays}; looking again in {} s", ErrorChain(error), wait.as_secs_f32().ceil());
+    fn finish_inbox_file(&mut self, file: &InboxFile, result: &Result<SyncReport, SyncError>) {
+        self.reporter.count_import(result);
+        let end = self.inbox.decide_import_end(file, result, Instant::now());
+        if let ImportEnd::Rejected(_) = &end {
+            self.reporter.count_rejected();
         }
+        self.inbox.move_imported_file(file, &end);
     }
-}
 
-/// Returns the intent of a configuration for tasks, with the default number of threads filled in.
-pub(super) fn in_force(config: &Config) -> SyncIntent {
-    let mut intent = config.intent.clone();
-    intent.effort.threads = config.threads.unwrap_or_else(default_thread_count);
-    intent
-}
+    fn finish_sync(&mut self, trigger: SyncTrigger, result: Result<SyncReport, SyncError>) -> Result<(), DaemonError> {
+        if let Err(error) = &result
+            && error.is_absence()
+            && !self.inbox.is_open()
+            && self.is_store_empty()
+        {
+            return result.map(drop).map_err(DaemonError::FirstSync);
+        }
+        let (rhythm, now) = (self.configuration.rhythm(), ClockReading::now());
+        let wait = self.pending.schedule_after_sync(trigger, &result, rhythm, now);
+        match result {
+            Ok(SyncReport { too_early: Some(_), .. }) => {}
+            Ok(_) => self.reporter.clear_sync_error(),
+            Err(error) => {
+                if let Some(wait) = wait {
+                    self.reporter.record_sync_error(&error, wait, self.served.id().is_some());
+                }
+            }
+        }
+        Ok(())
+    }
 
-/// Returns the rhythm in which a configuration wants the source to be checked.
-pub(super) fn rhythm(config: &Config) -> Rhythm<'_> {
-    Rhythm { interval: config.intent.interval, schedule: config.schedule.as_ref() }
+    /// Returns whether the store is empty, so that there is no reason to keep running.
+    fn is_store_empty(&self) -> bool {
+        self.writer.store().versions().is_ok_and(|versions| versions.is_empty())
+    }
 }
 
 /// Returns a time a year from now, which stands for never.
@@ -428,28 +390,9 @@ fn far_future() -> Instant {
 }
 
 /// Waits for the end of the task in progress; waits forever if there is none.
-async fn wait_for_task(
-    running: &mut Option<RunningTask>,
-) -> Result<FinishedTask, tokio::sync::oneshot::error::RecvError> {
+async fn wait_for_task(running: &mut Option<RunningTask>) -> TaskEnd {
     match running {
         Some(running) => (&mut running.done).await,
         None => std::future::pending().await,
-    }
-}
-
-fn log_report(report: &SyncReport) {
-    for warning in report.brought.iter().flat_map(|brought| &brought.warnings) {
-        tracing::warn!("{warning}");
-    }
-    match &report.outcome {
-        SyncOutcome::Activated(id) => tracing::info!("version {} is active", id.short()),
-        SyncOutcome::NotActive(id, why) if report.brought.is_some() || report.refused_now => {
-            tracing::warn!("version {} is sealed but not active: {why}", id.short());
-        }
-        SyncOutcome::Staged(id) if report.brought.is_some() => {
-            let id = id.short();
-            tracing::info!("version {id} waits for a person: `docwharf activate {id}` makes it active");
-        }
-        _ => tracing::debug!("nothing new"),
     }
 }

@@ -1,93 +1,43 @@
-//! Commands to a running agent, the versions that it serves, and the status that it reports.
+//! Commands to a running agent: queued as a task, or executed at once.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use tokio::task::spawn_blocking;
-use tokio::time::Instant;
 
-use crate::admin::command_execution::{execute_at_once, release_result};
-use crate::admin::control_messages::{CommandAction, CommandReply, CommandResult, DaemonCommand};
+use crate::admin::command_execution::execute_at_once;
+use crate::admin::control_messages::{CommandAction, CommandReply, DaemonCommand};
 use crate::admin::routes::QueuedCommand;
-use docwharf_agent::store::operations::StoreOperations;
-use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::plan::SyncTrigger;
-use docwharf_agent::sync::waiting::staged;
-use docwharf_agent::sync::{SyncError, open, operator};
-use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::model::version::{VersionId, VersionLabel};
-use docwharf_site::sealed_version::SealedVersion;
+use docwharf_agent::sync::{SyncError, operator};
+use docwharf_base::model::version::VersionLabel;
 
-use super::agent::{Agent, ReplySender};
-use super::start::warn_about_rules;
-
-/// The reason why a command was not carried out.
-#[derive(Debug)]
-pub enum CommandError<'a> {
-    /// The work failed.
-    Work(&'a SyncError),
-    /// The command names another configuration than the daemon's.
-    OtherConfiguration,
-    /// The label of an import is invalid, for this reason.
-    Label(&'static str),
-    /// The command cannot be executed while other work runs, although it was taken for one that can.
-    NotAtOnce,
-}
-
-/// Converts an error into its exit code and its message on one line.
-pub type DescribeError = fn(&CommandError<'_>) -> (u8, String);
-
-/// Sends a result to every client that waits for it.
-pub(super) fn reply_to_all(waiting: Vec<ReplySender>, result: &Result<SyncReport, SyncError>, describe: DescribeError) {
-    if waiting.is_empty() {
-        return;
-    }
-    let answer = match result {
-        Ok(report) => CommandReply::Told(CommandResult::from_report(report)),
-        Err(error) => failure_reply(&CommandError::Work(error), describe),
-    };
-    for waiter in waiting {
-        // The client may have ended meanwhile.
-        let _ = waiter.send(answer.clone());
-    }
-}
-
-fn failure_reply(error: &CommandError<'_>, describe: DescribeError) -> CommandReply {
-    let (code, message) = describe(error);
-    CommandReply::Failed { code, message }
-}
+use super::agent::Agent;
+use super::pending_tasks::TaskCommand;
+use super::reporter::{CommandError, ReplySender};
 
 impl Agent {
     /// Executes a command, or queues it as a next task.
     pub(super) async fn execute_command(&mut self, call: QueuedCommand) {
         let QueuedCommand { order, reply } = call;
         if let Some(question) = &order.question
-            && *question != self.config.intent.question()
+            && *question != self.configuration.intent().question()
         {
-            let _ = reply.send(failure_reply(&CommandError::OtherConfiguration, self.describe));
+            let _ = reply.send(self.reporter.failure(&CommandError::OtherConfiguration));
             return;
         }
         match order.verb {
             CommandAction::Sync { refresh, force } => {
-                // A sync that no command has asked for is cancelled; nothing of it is lost.
-                if self.running.as_ref().is_some_and(|running| running.yields_to_commands) {
-                    self.cancel_task();
-                }
-                self.skip_gate |= force;
-                self.sync_author = Some(order.who);
-                self.sync_waiters.push(reply);
-                self.agenda.asked(if refresh { SyncTrigger::Refresh } else { SyncTrigger::Asked });
+                self.cancel_task_for(TaskCommand::Sync);
+                let trigger = if refresh { SyncTrigger::Refresh } else { SyncTrigger::Asked };
+                self.pending.request_sync(trigger, force, order.who, reply);
             }
             CommandAction::Import(import) => match import.label.as_deref().map(VersionLabel::new).transpose() {
                 Ok(_) => {
-                    // An import by command does not wait for a sync that no command has asked for.
-                    if self.running.as_ref().is_some_and(|running| running.yields_to_commands) {
-                        self.cancel_task();
-                    }
-                    self.queued_imports.push_back((import, order.who, reply));
+                    self.cancel_task_for(TaskCommand::Import);
+                    self.pending.request_import(import, order.who, reply);
                 }
                 Err(why) => {
-                    let _ = reply.send(failure_reply(&CommandError::Label(why), self.describe));
+                    let _ = reply.send(self.reporter.failure(&CommandError::Label(why)));
                 }
             },
             CommandAction::Release => self.end_hold(order.who, reply).await,
@@ -101,7 +51,7 @@ impl Agent {
     /// Ends a hold at once. The version that becomes active is decided at once as well, unless the gate has to read
     /// pages for that: then the decision is the next task, and the client gets its reply afterwards.
     async fn end_hold(&mut self, who: String, waiter: ReplySender) {
-        let (writer, intent, by) = (Arc::clone(&self.writer), self.config.intent.clone(), who.clone());
+        let (writer, intent, by) = (Arc::clone(&self.writer), self.configuration.intent().clone(), who.clone());
         let done = spawn_blocking(move || {
             let was_held = operator::end_hold(&*writer, &by)?;
             // Cancelled from the start: it ends where the gate would have to read pages.
@@ -109,144 +59,37 @@ impl Agent {
         });
         match done.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
             Ok((was_held, Err(SyncError::Interrupted))) => {
-                // A sync is cancelled, even if a client waits for it: nothing of it is lost.
-                if self.running.as_ref().is_some_and(|running| running.is_sync) {
-                    self.cancel_task();
-                }
-                self.queued_releases.push_back((was_held, who, waiter));
+                self.cancel_task_for(TaskCommand::Release);
+                self.pending.request_release(was_held, who, waiter);
             }
             Ok((was_held, result)) => {
-                self.serve_active_version().await;
-                self.reply_to_release(was_held, vec![waiter], &result);
+                self.served.serve_active(self.configuration.intent().effort).await;
+                self.reporter.reply_to_release(self.writer.store(), was_held, vec![waiter], &result);
             }
-            Err(error) => reply_to_all(vec![waiter], &Err(error), self.describe),
+            Err(error) => self.reporter.reply(vec![waiter], &Err(error)),
         }
         // The hold may have kept the daemon from fetching a newer version.
-        self.agenda.wake(SyncTrigger::Changed);
-    }
-
-    /// Sends the decision after a release to the clients that wait, or queues the decision again if it was cancelled.
-    pub(super) fn finish_release(
-        &mut self,
-        was_held: bool,
-        who: &str,
-        waiting: Vec<ReplySender>,
-        result: &Result<SyncReport, SyncError>,
-    ) {
-        if let Err(SyncError::Interrupted) = result {
-            self.queued_releases.extend(waiting.into_iter().map(|waiter| (was_held, who.to_owned(), waiter)));
-        } else {
-            self.reply_to_release(was_held, waiting, result);
-        }
-    }
-
-    fn reply_to_release(&self, was_held: bool, waiting: Vec<ReplySender>, result: &Result<SyncReport, SyncError>) {
-        let told = result.as_ref().map(|report| release_result(self.writer.store(), was_held, report));
-        let answer = match told {
-            Ok(Ok(told)) => CommandReply::Told(told),
-            Ok(Err(error)) => failure_reply(&CommandError::Work(&error), self.describe),
-            Err(error) => failure_reply(&CommandError::Work(error), self.describe),
-        };
-        for waiter in waiting {
-            let _ = waiter.send(answer.clone());
-        }
+        self.pending.wake(SyncTrigger::Changed);
     }
 
     /// Executes a command that needs no task, even while a sync runs.
     async fn execute_at_once(&mut self, order: DaemonCommand) -> CommandReply {
-        let (writer, intent) = (Arc::clone(&self.writer), self.config.intent.clone());
+        let (writer, intent) = (Arc::clone(&self.writer), self.configuration.intent().clone());
         let done = spawn_blocking(move || execute_at_once(&writer, &intent, &order.verb, &order.who)).await;
         let (told, chosen) = match done {
             Ok(Ok(Some(done))) => done,
-            Ok(Ok(None)) => return failure_reply(&CommandError::NotAtOnce, self.describe),
-            Ok(Err(error)) => return failure_reply(&CommandError::Work(&error), self.describe),
+            Ok(Ok(None)) => return self.reporter.failure(&CommandError::NotAtOnce),
+            Ok(Err(error)) => return self.reporter.failure(&CommandError::Work(&error)),
             Err(died) => {
                 let error = SyncError::Broken(died.to_string());
-                return failure_reply(&CommandError::Work(&error), self.describe);
+                return self.reporter.failure(&CommandError::Work(&error));
             }
         };
         if let Some(version) = chosen {
-            self.serve_version(version.id, version);
+            self.served.serve(version.id, version);
         }
         // A sync may have activated another version in between: the record decides.
-        self.serve_active_version().await;
+        self.served.serve_active(self.configuration.intent().effort).await;
         CommandReply::Told(told)
-    }
-
-    /// Returns the active version, as recorded in the store.
-    pub(super) fn active(&self) -> Option<VersionId> {
-        self.writer.store().record().ok().and_then(|record| record.active)
-    }
-
-    pub(super) fn serve_version(&mut self, id: VersionId, version: SealedVersion) {
-        warn_about_rules(&version);
-        self.site.set_version(version);
-        self.served_version = Some(id);
-        self.must_reopen = false;
-        if self.damaged_version == Some(id) {
-            self.damaged_version = None;
-            tracing::info!("version {} is whole again and served", id.short());
-            self.writer.note("docwharf run", "mended", Some(id), None);
-        }
-        // A client that learns that the version is served may request the status at once.
-        self.daemon_state.update(|now| now.served = Some(id));
-    }
-
-    /// Returns the served version, unless it is damaged and has to be opened again.
-    pub(super) fn undamaged_version(&self) -> Option<VersionId> {
-        self.served_version.filter(|_| !self.must_reopen)
-    }
-
-    /// Serves the active version, unless it is served already.
-    pub(super) async fn serve_active_version(&mut self) {
-        let Some(id) = self.active().filter(|&id| self.undamaged_version() != Some(id)) else { return };
-        // This process has found it damaged before, and its file has not changed since.
-        if self.writer.store().is_known_damaged(id) {
-            return;
-        }
-        let (writer, effort) = (Arc::clone(&self.writer), self.config.intent.effort);
-        let opened = spawn_blocking(move || open::open_suspect(&writer, id, &effort));
-        match opened.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
-            Ok(version) => self.serve_version(id, version),
-            Err(error) => tracing::error!("{}; the version before it stays", ErrorChain(&error)),
-        }
-    }
-
-    /// Serves the version that waits to become active on its listener, if there is one.
-    pub(super) async fn serve_staged_version(&mut self) {
-        if self.daemon_state.staged.is_empty() {
-            return;
-        }
-        let Ok(record) = self.writer.store().record() else { return };
-        let waiting = staged(&record, Some(&self.config.intent)).map(|staged| staged.version);
-        if waiting == self.staged.current().map(|version| version.id) {
-            return;
-        }
-        let store = self.writer.store().clone();
-        let opened = match waiting {
-            Some(id) => spawn_blocking(move || open::read(&store, id).ok()).await.ok().flatten(),
-            None => None,
-        };
-        match opened {
-            Some(version) => self.staged.set_version(version),
-            None => self.staged.remove_version(),
-        }
-    }
-
-    /// Updates the part of the status that only the agent knows.
-    pub(super) fn update_daemon_state(&self) {
-        let left = self.agenda.next.0.saturating_duration_since(Instant::now());
-        let next = self.agenda.scheduled.or_else(|| SystemTime::now().checked_add(left));
-        let is_awaited = self.config.intent.enabled && self.config.intent.has_source();
-        self.daemon_state.update(|now| {
-            if now.intent.as_ref() != Some(&self.config.intent) {
-                now.intent = Some(self.config.intent.clone());
-            }
-            now.served = self.served_version;
-            now.next_look = next.filter(|_| is_awaited && self.running.is_none());
-            now.doing = self.running.as_ref().map(|running| Arc::clone(&running.progress));
-            now.failures = self.agenda.failures;
-            now.inbox = self.inbox_state();
-        });
     }
 }

@@ -1,137 +1,297 @@
-//! The inbox of a running agent: imports complete files, and then moves them to `accepted/` or `rejected/`.
+//! The inbox of a running agent: finds complete files, and moves them to `accepted/` or `rejected/` after their import.
+//!
+//! The time is an argument. An inbox that cannot be opened or read is tried again every few seconds.
 
 // Other users may write to the inbox, so a path may lead to another file when it is used. See `base/directory`.
 #![deny(clippy::disallowed_methods)]
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::admin::daemon_state;
+use crate::admin::daemon_state::InboxState;
 use docwharf_agent::sync::SyncError;
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::inbox::{BundleInbox, InboxFile};
 use docwharf_base::backoff;
 use docwharf_base::error_chain::{ErrorChain, error_message};
 
-use super::agent::{Agent, INBOX_SCAN_INTERVAL};
-
+/// Interval between checks of a file that may still be written to.
+const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between attempts to open or read an inbox that cannot be used.
-const INBOX_RETRY_INTERVAL: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-impl Agent {
-    /// Opens the configured inbox. If that fails, the cause is logged and another attempt is scheduled.
-    pub(super) fn open_inbox(&mut self) {
+/// What happens to a file after its import.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ImportEnd {
+    /// The file moves to `accepted/`.
+    Accepted,
+    /// The file moves to `rejected/`, with this reason beside it.
+    Rejected(String),
+    /// The file stays and is tried again: it is truncated and may still be copied, or the import failed for another
+    /// reason than the file's content, such as a full disk.
+    Later,
+}
+
+/// The inbox (`sync.inbox`) and when it is scanned next.
+#[derive(Debug, Default)]
+pub(super) struct InboxImporter {
+    directory: Option<PathBuf>,
+    /// The opened inbox; `None` if none is configured, or if it cannot be opened.
+    inbox: Option<BundleInbox>,
+    /// The reason why the configured inbox cannot be used.
+    error: Option<String>,
+    /// Number of imports in a row that failed for another reason than the file's content.
+    failed_imports: u32,
+    next_scan: Option<Instant>,
+}
+
+impl InboxImporter {
+    /// Opens the inbox in `directory`. If that fails, the cause is logged and another attempt is scheduled.
+    pub(super) fn new(directory: Option<PathBuf>, now: Instant) -> InboxImporter {
+        let mut importer = InboxImporter { directory, ..InboxImporter::default() };
+        importer.open(now);
+        importer
+    }
+
+    /// Applies a configuration: opens the inbox if it is another one, and scans it at once.
+    pub(super) fn configure(&mut self, directory: Option<&PathBuf>, now: Instant) {
+        if self.directory.as_ref() != directory {
+            self.directory = directory.cloned();
+            self.open(now);
+        }
+        self.next_scan = self.directory.as_ref().map(|_| now);
+    }
+
+    fn open(&mut self, now: Instant) {
         self.inbox = None;
-        self.next_inbox_scan = None;
-        let Some(dir) = self.config.inbox.clone() else {
-            self.inbox_error = None;
+        self.next_scan = None;
+        let Some(directory) = self.directory.clone() else {
+            self.error = None;
             return;
         };
-        match BundleInbox::open(&dir) {
+        match BundleInbox::open(&directory) {
             Ok(inbox) => {
                 self.inbox = Some(inbox);
-                self.clear_inbox_error(&dir);
-                self.next_inbox_scan = Some(Instant::now());
+                self.clear_error(&directory);
+                self.next_scan = Some(now);
             }
-            Err(error) => self.record_inbox_error("open", &dir, &error),
+            Err(error) => self.record_error("open", &directory, &error, now),
         }
     }
 
-    fn clear_inbox_error(&mut self, dir: &Path) {
-        if self.inbox_error.take().is_some() {
-            tracing::info!("the inbox {} can be used again", dir.display());
+    fn clear_error(&mut self, directory: &Path) {
+        if self.error.take().is_some() {
+            tracing::info!("the inbox {} can be used again", directory.display());
         }
     }
 
     /// Records that the inbox cannot be used, for status, status line and metrics. The log has a line only if the cause
     /// is another than before.
-    fn record_inbox_error(&mut self, doing: &str, dir: &Path, error: &io::Error) {
+    fn record_error(&mut self, doing: &str, directory: &Path, error: &io::Error, now: Instant) {
+        let directory = directory.display();
         let next = match error.kind() {
-            io::ErrorKind::ReadOnlyFilesystem => {
-                format!("; under systemd, the unit needs ReadWritePaths={}", dir.display())
-            }
+            io::ErrorKind::ReadOnlyFilesystem => format!("; under systemd, the unit needs ReadWritePaths={directory}"),
             io::ErrorKind::PermissionDenied => "; `docwharf doctor`, run by root, says what is missing".to_owned(),
             _ => String::new(),
         };
-        let why = format!("cannot {doing} the inbox {} (sync.inbox): {}{next}", dir.display(), error_message(error));
-        if self.inbox_error.as_ref() != Some(&why) {
+        let why = format!("cannot {doing} the inbox {directory} (sync.inbox): {}{next}", error_message(error));
+        if self.error.as_ref() != Some(&why) {
             tracing::error!("{why}");
         }
-        self.inbox_error = Some(why);
-        self.next_inbox_scan = Some(Instant::now() + INBOX_RETRY_INTERVAL);
+        self.error = Some(why);
+        self.next_scan = Some(now + RETRY_INTERVAL);
     }
 
-    /// Returns the state of the inbox for status and metrics; `None` if no inbox is configured.
-    pub(super) fn inbox_state(&self) -> Option<daemon_state::InboxState> {
-        let directory = self.config.inbox.clone()?;
-        Some(daemon_state::InboxState { directory, error: self.inbox_error.clone() })
+    /// Scans the inbox as soon as possible.
+    pub(super) fn scan_soon(&mut self, now: Instant) {
+        self.next_scan = Some(now);
     }
 
-    pub(super) fn scan_inbox(&mut self) {
-        if !self.config.intent.enabled {
-            self.next_inbox_scan = None;
-            return;
+    /// Scans the inbox and returns its complete files; `None` if it was not scanned. With `is_busy`, a task is in
+    /// progress, which may be reading a file in the inbox: the scan is postponed.
+    pub(super) fn scan(&mut self, is_enabled: bool, is_busy: bool, now: Instant) -> Option<Vec<InboxFile>> {
+        if !is_enabled {
+            self.next_scan = None;
+            return None;
         }
         if self.inbox.is_none() {
-            self.open_inbox();
+            self.open(now);
         }
-        let Some(inbox) = &mut self.inbox else { return };
-        if self.running.is_some() {
-            // The task in progress may be reading a file in the inbox.
-            self.next_inbox_scan = Some(Instant::now() + INBOX_SCAN_INTERVAL);
-            return;
+        let inbox = self.inbox.as_mut()?;
+        if is_busy {
+            self.next_scan = Some(now + SCAN_INTERVAL);
+            return None;
         }
-        self.next_inbox_scan = None;
-        let dir = inbox.dir().to_owned();
-        match inbox.see(std::time::Instant::now()) {
+        self.next_scan = None;
+        let directory = inbox.dir().to_owned();
+        match inbox.see(now.into_std()) {
             Ok(seen) => {
-                self.clear_inbox_error(&dir);
-                self.inbox_files = seen.ready.into();
+                self.clear_error(&directory);
                 if seen.growing {
-                    self.next_inbox_scan = Some(Instant::now() + INBOX_SCAN_INTERVAL);
+                    self.next_scan = Some(now + SCAN_INTERVAL);
                 }
+                Some(seen.ready)
             }
-            Err(error) => self.record_inbox_error("read", &dir, &error),
+            Err(error) => {
+                self.record_error("read", &directory, &error, now);
+                None
+            }
         }
     }
 
-    /// Moves an imported file to `accepted/` or `rejected/`. If the import failed for another reason than the file's
-    /// content, such as a full disk, the file stays and is tried again.
-    pub(super) fn move_imported_file(&mut self, file: &InboxFile, result: &Result<SyncReport, SyncError>) {
-        let Some(inbox) = &mut self.inbox else { return };
-        let path = &file.path;
-        let reason = match result {
-            Ok(_) => None,
+    /// Decides what happens to a file after its import, and schedules the next scan if the file stays.
+    pub(super) fn decide_import_end(
+        &mut self,
+        file: &InboxFile,
+        result: &Result<SyncReport, SyncError>,
+        now: Instant,
+    ) -> ImportEnd {
+        let Some(inbox) = &mut self.inbox else { return ImportEnd::Later };
+        let end = match result {
+            Ok(_) => ImportEnd::Accepted,
             Err(error) if error.is_cut_short() && !inbox.give_time(file) => {
                 tracing::warn!("{}; it is looked at again in a minute, or when it has changed", ErrorChain(error));
-                self.next_inbox_scan = Some(Instant::now() + INBOX_SCAN_INTERVAL);
-                return;
+                self.next_scan = Some(now + SCAN_INTERVAL);
+                return ImportEnd::Later;
             }
-            Err(error) if error.is_refusal() && inbox.is_unchanged(file) => Some(ErrorChain(error).to_string()),
+            Err(error) if error.is_refusal() && inbox.is_unchanged(file) => {
+                ImportEnd::Rejected(ErrorChain(error).to_string())
+            }
             Err(error) => {
-                tracing::error!("{}; {} is tried again", ErrorChain(error), path.display());
+                tracing::error!("{}; {} is tried again", ErrorChain(error), file.path.display());
                 self.failed_imports += 1;
-                self.next_inbox_scan = Some(Instant::now() + backoff::wait_after_failures(self.failed_imports));
-                return;
+                self.next_scan = Some(now + backoff::wait_after_failures(self.failed_imports));
+                return ImportEnd::Later;
             }
         };
         self.failed_imports = 0;
-        match &reason {
-            None => tracing::info!("{}: accepted", path.display()),
-            Some(reason) => {
-                self.metrics.count_rejected();
-                tracing::error!("{reason}; it is in rejected/");
+        end
+    }
+
+    /// Moves an imported file to `accepted/` or `rejected/`, unless it stays.
+    pub(super) fn move_imported_file(&mut self, file: &InboxFile, end: &ImportEnd) {
+        let Some(inbox) = &mut self.inbox else { return };
+        let path = file.path.display();
+        let reason = match end {
+            ImportEnd::Accepted => {
+                tracing::info!("{path}: accepted");
+                None
             }
+            ImportEnd::Rejected(reason) => {
+                tracing::error!("{reason}; it is in rejected/");
+                Some(reason.as_str())
+            }
+            ImportEnd::Later => return,
+        };
+        if let Err(error) = inbox.put_away(file, reason) {
+            let error = error_message(&error);
+            tracing::warn!("cannot move {path} out of the inbox: {error}; it is left alone until it changes");
         }
-        if let Err(error) = inbox.put_away(file, reason.as_deref()) {
-            tracing::warn!(
-                "cannot move {} out of the inbox: {}; it is left alone until it changes",
-                path.display(),
-                error_message(&error)
-            );
+    }
+
+    /// Returns the time of the next scan, if one is due.
+    pub(super) fn next_scan(&self) -> Option<Instant> {
+        self.next_scan
+    }
+
+    /// Returns whether an inbox is open, so that versions can arrive through it.
+    pub(super) fn is_open(&self) -> bool {
+        self.inbox.is_some()
+    }
+
+    /// Returns the state of the inbox for status and metrics; `None` if no inbox is configured.
+    pub(super) fn state(&self) -> Option<InboxState> {
+        let directory = self.directory.clone()?;
+        Some(InboxState { directory, error: self.error.clone() })
+    }
+
+    /// Returns the reason why the configured inbox cannot be used.
+    pub(super) fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // the tests are alone in their folders
+mod tests {
+    use std::fs;
+
+    use docwharf_agent::sync::SyncOutcome;
+    use docwharf_site::seal::SealError;
+
+    use super::*;
+
+    /// A time after which an unchanged file counts as complete.
+    const QUIET: Duration = Duration::from_secs(10);
+
+    /// Drops a file into the inbox and scans until it is complete.
+    fn drop_file(importer: &mut InboxImporter, dir: &Path, now: Instant) -> InboxFile {
+        fs::write(dir.join("dropped.zip"), "no bundle").unwrap();
+        assert_eq!(importer.scan(true, false, now), Some(Vec::new()));
+        assert_eq!(importer.next_scan(), Some(now + SCAN_INTERVAL), "it may still be written to");
+        importer.scan(true, false, now + QUIET).expect("a scan").remove(0)
+    }
+
+    fn full_disk() -> Result<SyncReport, SyncError> {
+        let source = io::Error::from(io::ErrorKind::StorageFull);
+        Err(SyncError::Seal(SealError::Read { path: "/store".into(), source }))
+    }
+
+    #[test]
+    fn a_failure_of_the_machine_leaves_the_file_and_waits_longer_each_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Instant::now();
+        let mut importer = InboxImporter::new(Some(dir.path().to_owned()), now);
+        let file = drop_file(&mut importer, dir.path(), now);
+        for failures in 1..=3 {
+            assert_eq!(importer.decide_import_end(&file, &full_disk(), now), ImportEnd::Later);
+            assert_eq!(importer.next_scan(), Some(now + backoff::wait_after_failures(failures)));
         }
+        importer.move_imported_file(&file, &ImportEnd::Later);
+        assert!(dir.path().join("dropped.zip").exists());
+        // The file is accepted at last: the next failure is a first one again.
+        let done = Ok(SyncReport::of(SyncOutcome::Current(None)));
+        assert_eq!(importer.decide_import_end(&file, &done, now), ImportEnd::Accepted);
+        importer.move_imported_file(&file, &ImportEnd::Accepted);
+        assert!(dir.path().join("accepted/dropped.zip").exists());
+        importer.decide_import_end(&file, &full_disk(), now);
+        assert_eq!(importer.next_scan(), Some(now + backoff::wait_after_failures(1)));
+    }
+
+    #[test]
+    fn a_scan_waits_for_the_task_in_progress_and_does_nothing_if_checks_are_disabled() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Instant::now();
+        let mut importer = InboxImporter::new(Some(dir.path().to_owned()), now);
+        assert_eq!(importer.next_scan(), Some(now));
+        assert_eq!(importer.scan(true, true, now), None);
+        assert_eq!(importer.next_scan(), Some(now + SCAN_INTERVAL));
+        assert_eq!(importer.scan(false, false, now), None);
+        assert_eq!(importer.next_scan(), None);
+        importer.scan_soon(now);
+        assert_eq!(importer.scan(true, false, now), Some(Vec::new()));
+        assert_eq!(importer.next_scan(), None, "no file may still be written to");
+    }
+
+    #[test]
+    fn an_inbox_that_cannot_be_opened_is_tried_again_and_its_error_is_cleared() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, now) = (dir.path().join("inbox"), Instant::now());
+        fs::write(&path, "in the way").unwrap();
+        let mut importer = InboxImporter::new(Some(path.clone()), now);
+        assert!(!importer.is_open());
+        assert!(importer.error().unwrap().starts_with("cannot open the inbox "), "{:?}", importer.error());
+        assert_eq!(importer.next_scan(), Some(now + RETRY_INTERVAL));
+        assert_eq!(importer.scan(true, false, now + RETRY_INTERVAL), None);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(importer.scan(true, false, now + 2 * RETRY_INTERVAL), Some(Vec::new()));
+        assert!(importer.is_open());
+        assert_eq!(importer.state().unwrap().error, None);
+        // The configuration names no inbox any more.
+        importer.configure(None, now);
+        assert!(importer.state().is_none() && importer.next_scan().is_none() && !importer.is_open());
     }
 }

@@ -5,8 +5,8 @@
 //! `run`, [`agent`] is its main loop, and [`publisher`] publishes the served version as files.
 
 mod agent;
-mod certificate;
 mod commands;
+mod configuration;
 mod encoder_process;
 mod inbox;
 mod index_check;
@@ -14,12 +14,16 @@ mod notify;
 #[cfg(feature = "origin")]
 mod origin;
 mod passed_sockets;
+mod pending_tasks;
 mod policies;
 mod precompression;
 mod previous_versions;
 mod publisher;
-mod reload;
+mod reporter;
 mod scrub;
+mod served_version;
+mod site_listeners;
+mod staged_version;
 mod start;
 mod task;
 mod throttle;
@@ -40,11 +44,11 @@ use docwharf_serve::listener::{self, HttpListener, RESERVED_DESCRIPTORS};
 use docwharf_serve::service::RequestService;
 use docwharf_serve::tls::ServerTls;
 
-pub use commands::{CommandError, DescribeError};
 pub use encoder_process::{ENCODER_COMMAND, EncoderTask, run_encoder};
 #[cfg(feature = "origin")]
 pub use origin::{OriginHangup, origin};
 pub use policies::protect_site;
+pub use reporter::{CommandError, DescribeError};
 pub use start::{RunHangup, RunParameters, run, run_on};
 
 /// The reason why the daemon ended without a stop signal.

@@ -17,13 +17,9 @@ use std::time::{Duration, SystemTime};
 
 use sd_notify::NotifyState;
 
-use tokio::time::Instant;
-
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::units::show_time;
-
-use super::agent::Agent;
 
 /// The extension of the start timeout that is requested each time while the store is opened.
 const START_TIMEOUT_EXTENSION: Duration = Duration::from_secs(30);
@@ -198,40 +194,6 @@ impl fmt::Display for StatusLine<'_> {
             Some(error) => write!(f, "; last error: {error}"),
             None => Ok(()),
         }
-    }
-}
-
-impl Agent {
-    /// Sends the status line to the service manager.
-    pub(super) fn send_status_line(&mut self) {
-        if self.served_since.as_ref().map(|(id, _)| *id) != self.served_version {
-            let record = self.writer.store().record().ok();
-            let since = |id| record.and_then(|record| record.active_since.filter(|_| record.active == Some(id)));
-            self.served_since = self.served_version.map(|id| (id, since(id)));
-        }
-        let intent = &self.config.intent;
-        let next = match self.running.as_ref().map(|running| running.is_import) {
-            Some(true) => AgentActivity::Importing,
-            _ if !intent.enabled => AgentActivity::Nothing,
-            _ if !intent.has_source() && self.inbox.is_none() => AgentActivity::Nothing,
-            _ if !intent.has_source() => AgentActivity::Inbox,
-            Some(false) => AgentActivity::Looking,
-            None => match self.agenda.next.0.saturating_duration_since(Instant::now()) {
-                Duration::ZERO => AgentActivity::Looking,
-                wait => AgentActivity::At(self.agenda.scheduled.unwrap_or_else(|| SystemTime::now() + wait)),
-            },
-        };
-        let short = self.served_since.as_ref().map(|(id, since)| (id.short(), since.as_deref()));
-        let tls = self.certificate_problem();
-        let standing = StatusLine {
-            shown: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
-            error: (self.config_error.as_deref())
-                .or(tls.as_deref())
-                .or(self.inbox_error.as_deref())
-                .or(self.last_error.as_deref()),
-            next,
-        };
-        self.notifier.status(&standing.to_string());
     }
 }
 

@@ -12,19 +12,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
-use docwharf_agent::sync::activation::candidates;
-use docwharf_agent::sync::plan::SyncTrigger;
 use docwharf_agent::sync::scrub::{ScrubResult, scrub};
-use docwharf_agent::sync::{SyncError, open};
 use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
-use docwharf_site::sealed_version::SealedVersion;
 
-use super::agent::Agent;
 use super::task::lower_priority;
 
 /// Seconds after which a version that could not be read, or has just been read, may be read again.
@@ -157,60 +151,6 @@ async fn verify_version(writer: &Arc<StoreWriter>, id: VersionId) -> io::Result<
         let _ = send.send(scrub(&writer, id));
     })?;
     done.await.map_err(io::Error::other)?
-}
-
-impl Agent {
-    /// Handles a damaged version. If it is the served one, the best of the other versions is served instead; without
-    /// another version it stays, because most of it is undamaged, and log, status and metrics report the damage. Then
-    /// the source is checked, to fetch the content again.
-    pub(super) async fn handle_damage(&mut self, rotten: DamagedVersion) {
-        let DamagedVersion { id, why } = rotten;
-        // The version may have been repaired while the finding waited for its turn.
-        if !self.writer.store().is_suspect(id) {
-            return;
-        }
-        // Its assets are not served any more: browsers would keep a damaged one without requesting it again.
-        self.site.release_version(id);
-        self.writer.note("docwharf run", "damaged", Some(id), Some(why.clone()));
-        if self.served_version != Some(id) {
-            let short = id.short();
-            tracing::error!("the stored version {short} is damaged: {why}; import its bundle again to mend it");
-            return;
-        }
-        let instead = self.open_next_best(id).await;
-        let short = id.short();
-        self.damaged_version = Some(id);
-        if let Some((other, version)) = instead {
-            let other_short = other.short();
-            tracing::error!(
-                "the version that was served, {short}, is damaged: {why}; {other_short} is served until it is mended"
-            );
-            self.serve_version(other, version);
-            self.site.release_version(id);
-            self.writer.note("docwharf run", "fell back", Some(other), None);
-        } else {
-            // The served mapping is of the damaged image; after a repair the version must be opened again.
-            self.must_reopen = true;
-            tracing::error!(
-                "the version that is served, {short}, is damaged: {why}; there is no other to serve: import its bundle again"
-            );
-        }
-        self.agenda.wake(SyncTrigger::Interval);
-    }
-
-    async fn open_next_best(&self, damaged: VersionId) -> Option<(VersionId, SealedVersion)> {
-        let (writer, intent) = (Arc::clone(&self.writer), self.config.intent.clone());
-        let best = spawn_blocking(move || {
-            let record = writer.store().record().ok()?;
-            let stored = writer.store().versions().ok()?;
-            let left = candidates(&record, &intent, stored.iter().map(|version| version.id));
-            left.into_iter().filter(|&id| id != damaged).find_map(|id| {
-                let opened: Result<_, SyncError> = open::open_suspect(&writer, id, &intent.effort);
-                Some((id, opened.ok()?))
-            })
-        });
-        best.await.ok().flatten()
-    }
 }
 
 #[cfg(test)]

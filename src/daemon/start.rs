@@ -35,8 +35,8 @@ use docwharf_site::mapping;
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::agent::{Agent, AgentParameters};
-use super::commands::DescribeError;
 use super::notify::{self, Notifier};
+use super::reporter::DescribeError;
 use super::task::default_thread_count;
 use super::{
     DaemonError, StopSignals, announce, bind, build_runtime, index_check, listeners, open_log, passed_sockets,

@@ -31,15 +31,69 @@ const BACKGROUND_NICENESS: i32 = 10;
 /// A task for the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AgentTask {
-    /// A sync, with its trigger, whether the version becomes active without the gate, and the person who asked for it.
-    Sync(SyncTrigger, bool, Option<String>),
+    /// A sync.
+    Sync {
+        /// The event that caused it.
+        trigger: SyncTrigger,
+        /// Whether the version becomes active without the gate.
+        skip_gate: bool,
+        /// The person who asked for it, if one did.
+        author: Option<String>,
+    },
     /// The import of a file from the inbox.
     Inbox(InboxFile),
     /// The import of a bundle by command, with the person who gave the command.
     Import(ImportCommand, String),
-    /// The decision after the end of a hold, for which the gate reads the version that is due. With whether there was a
-    /// hold, and the person who ended it.
-    Release(bool, String),
+    /// The decision after the end of a hold, for which the gate reads the version that is due.
+    Release {
+        /// Whether there was a hold.
+        was_held: bool,
+        /// The person who ended it.
+        author: String,
+    },
+}
+
+/// The kind of a task. It decides which commands cancel the task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TaskKind {
+    /// A sync that no command has asked for.
+    AutomaticSync,
+    /// A sync by command.
+    CommandedSync,
+    /// An import, by command or from the inbox.
+    Import,
+    /// The decision after the end of a hold.
+    Release,
+}
+
+impl AgentTask {
+    /// Returns the kind of the task.
+    pub(super) fn kind(&self) -> TaskKind {
+        match self {
+            AgentTask::Sync { trigger, .. } if *trigger < SyncTrigger::Asked => TaskKind::AutomaticSync,
+            AgentTask::Sync { .. } => TaskKind::CommandedSync,
+            AgentTask::Inbox(_) | AgentTask::Import(..) => TaskKind::Import,
+            AgentTask::Release { .. } => TaskKind::Release,
+        }
+    }
+
+    /// Returns the author of the task for receipts and history.
+    fn author(&self) -> &str {
+        match self {
+            AgentTask::Sync { author, .. } => author.as_deref().unwrap_or("docwharf run"),
+            AgentTask::Inbox(_) => "inbox",
+            AgentTask::Import(_, author) | AgentTask::Release { author, .. } => author,
+        }
+    }
+
+    /// Returns whether the version becomes active without the gate.
+    fn skips_gate(&self) -> bool {
+        match self {
+            AgentTask::Sync { skip_gate, .. } => *skip_gate,
+            AgentTask::Inbox(_) | AgentTask::Release { .. } => false,
+            AgentTask::Import(import, _) => import.force,
+        }
+    }
 }
 
 /// The result of a task.
@@ -47,7 +101,6 @@ pub(super) enum AgentTask {
 pub(super) struct FinishedTask {
     pub(super) work: AgentTask,
     pub(super) result: Result<SyncReport, SyncError>,
-    /// The opened version that is to be served from now on; `None` if the served version does not change.
     pub(super) opened: VersionToServe,
 }
 
@@ -56,8 +109,7 @@ pub(super) struct FinishedTask {
 pub(super) struct RunningTask {
     /// Resolves when the task is done; an error means that the thread died.
     pub(super) done: oneshot::Receiver<FinishedTask>,
-    /// Whether the task is an import.
-    pub(super) is_import: bool,
+    pub(super) kind: TaskKind,
     stop: watch::Sender<bool>,
     /// The progress, for display.
     pub(super) progress: Arc<SyncProgress>,
@@ -65,10 +117,6 @@ pub(super) struct RunningTask {
     pub(super) began: Instant,
     /// The clients that wait for the result.
     pub(super) waiting: Vec<oneshot::Sender<CommandReply>>,
-    /// Whether the task is a sync, which loses nothing when it is cancelled.
-    pub(super) is_sync: bool,
-    /// Whether the task is a sync that no command has asked for: a command cancels it.
-    pub(super) yields_to_commands: bool,
 }
 
 impl RunningTask {
@@ -83,31 +131,19 @@ impl RunningTask {
     ) -> io::Result<RunningTask> {
         let (stop, stopped) = watch::channel(false);
         let (send, done) = oneshot::channel();
-        let is_import = matches!(work, AgentTask::Inbox(_) | AgentTask::Import(..));
-        let is_sync = matches!(work, AgentTask::Sync(..));
-        let gives_way = matches!(work, AgentTask::Sync(trigger, ..) if trigger < SyncTrigger::Asked);
+        let kind = work.kind();
         let doing = Arc::new(SyncProgress::default());
         let told = Arc::clone(&doing);
         let (writer, in_force) = (Arc::clone(writer), Arc::clone(in_force));
         let intent = in_force.load_full();
         thread::Builder::new().name("docwharf-sync".to_owned()).spawn(move || {
             lower_priority(intent.effort.threads);
-            let who = match &work {
-                AgentTask::Sync(.., who) => who.as_deref().unwrap_or("docwharf run"),
-                AgentTask::Inbox(_) => "inbox",
-                AgentTask::Import(_, who) | AgentTask::Release(_, who) => who,
-            };
-            let force = match &work {
-                AgentTask::Sync(_, force, _) => *force,
-                AgentTask::Inbox(_) | AgentTask::Release(..) => false,
-                AgentTask::Import(one, _) => one.force,
-            };
             let means = SyncContext {
                 runtime,
                 stop: stopped,
                 doing: told,
-                who: who.to_owned(),
-                force,
+                who: work.author().to_owned(),
+                force: work.skips_gate(),
                 in_force: Some(in_force),
             };
             // A panic in the task must not take the site down: serving does not depend on the task.
@@ -117,16 +153,7 @@ impl RunningTask {
             // The receiver is gone when the program ends.
             let _ = send.send(FinishedTask { work, result, opened });
         })?;
-        Ok(RunningTask {
-            done,
-            is_import,
-            stop,
-            progress: doing,
-            began: Instant::now(),
-            waiting: Vec::new(),
-            is_sync,
-            yields_to_commands: gives_way,
-        })
+        Ok(RunningTask { done, kind, stop, progress: doing, began: Instant::now(), waiting: Vec::new() })
     }
 
     /// Sets the clients that wait for the result.
@@ -140,7 +167,8 @@ impl RunningTask {
     }
 }
 
-type VersionToServe = Option<(VersionId, Result<SealedVersion, SyncError>)>;
+/// The version that a task has opened, to be served from now on; `None` if the served version does not change.
+pub(super) type VersionToServe = Option<(VersionId, Result<SealedVersion, SyncError>)>;
 
 fn run_task(
     work: &AgentTask,
@@ -150,7 +178,7 @@ fn run_task(
     means: &SyncContext,
 ) -> (Result<SyncReport, SyncError>, VersionToServe) {
     let result = match work {
-        AgentTask::Sync(trigger, ..) => system::sync_store(writer, intent, *trigger, means),
+        AgentTask::Sync { trigger, .. } => system::sync_store(writer, intent, *trigger, means),
         AgentTask::Inbox(dropped) => {
             let (path, source) = (&dropped.path, dropped.path.display().to_string());
             let unread = |error| SyncError::Seal(SealError::Read { path: path.clone(), source: error });
@@ -166,9 +194,9 @@ fn run_task(
             let handed = ImportRequest { path, file: None, source, label: label.as_ref(), who, force: means.force };
             import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)
         }
-        AgentTask::Release(_, who) => {
+        AgentTask::Release { author, .. } => {
             means.doing.tell("reading the pages of the version that is due");
-            operator::activate_due(writer, &|| means.in_force(intent), who, &|| means.is_cancelled())
+            operator::activate_due(writer, &|| means.in_force(intent), author, &|| means.is_cancelled())
         }
     };
     let active = writer.store().record().ok().and_then(|record| record.active);

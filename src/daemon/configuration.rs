@@ -1,0 +1,299 @@
+//! The configuration of a running agent: read again on request, watched, and in force for tasks in progress.
+//!
+//! A configuration that has mistakes leaves the previous one in force. Keys that need a restart keep their previous
+//! value, with a warning at each reload.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::config::ConfigProblem;
+use crate::config::checked::{Config, ConfigSources};
+use crate::config::tls::TlsSettings;
+use docwharf_agent::store::operations::StoreOperations;
+use docwharf_agent::store::writer::StoreWriter;
+use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
+use docwharf_agent::sync::scheduler::Rhythm;
+use docwharf_agent::sync::{BundleLocation, SyncIntent};
+use docwharf_base::error_chain::{ErrorChain, OneLine};
+use docwharf_serve::SiteSettings;
+use docwharf_site::lookup::Addresses;
+
+use super::task::default_thread_count;
+
+/// The configuration in force, its sources, and the files that are watched for changes.
+pub(super) struct LiveConfiguration {
+    sources: ConfigSources,
+    config: Config,
+    /// The part of the configuration that tasks in progress read.
+    in_force: Arc<ArcSwap<SyncIntent>>,
+    /// The mistakes of the last configuration, if it was refused.
+    error: Option<String>,
+    watch: FileWatch,
+}
+
+impl LiveConfiguration {
+    /// Puts `config` in force and watches its files.
+    pub(super) fn new(sources: ConfigSources, config: Config) -> LiveConfiguration {
+        let watch = FileWatch::new(watched_files(&sources, &config));
+        let in_force = Arc::new(ArcSwap::from_pointee(intent_for_tasks(&config)));
+        LiveConfiguration { sources, config, in_force, error: None, watch }
+    }
+
+    /// Returns the configuration in force.
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns the part of the configuration in force that a sync needs.
+    pub(super) fn intent(&self) -> &SyncIntent {
+        &self.config.intent
+    }
+
+    /// Returns the intent in force for tasks in progress, with the default number of threads filled in.
+    pub(super) fn in_force(&self) -> &Arc<ArcSwap<SyncIntent>> {
+        &self.in_force
+    }
+
+    /// Returns the rhythm in which the source is to be checked.
+    pub(super) fn rhythm(&self) -> Rhythm<'_> {
+        Rhythm { interval: self.config.intent.interval, schedule: self.config.schedule.as_ref() }
+    }
+
+    /// Returns the mistakes of the last configuration, if it was refused.
+    pub(super) fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// Waits until a watched file has changed; returns the kinds of those that have. It is cancel safe.
+    pub(super) async fn changed(&mut self) -> BTreeSet<WatchedKind> {
+        self.watch.changed().await
+    }
+
+    /// Returns the kinds of the watched files that have changed since the last comparison.
+    pub(super) fn compare_files(&mut self) -> BTreeSet<WatchedKind> {
+        self.watch.compare()
+    }
+
+    /// Watches the files of the configuration in force, and no others any more.
+    pub(super) fn watch_files(&mut self) {
+        self.watch.rewatch(watched_files(&self.sources, &self.config));
+    }
+
+    /// Reads the configuration again and puts it in force. If it has mistakes, they are logged and the previous one
+    /// stays in force. The caller applies the change.
+    pub(super) fn reload(&mut self) -> Option<ConfigChange> {
+        match self.read() {
+            Ok(new) => {
+                self.error = None;
+                let (config, change) = ConfigChange::between(&self.config, new);
+                for key in &change.restart_keys {
+                    tracing::warn!("{key} has changed, which takes a restart");
+                }
+                self.config = config;
+                self.in_force.store(Arc::new(intent_for_tasks(&self.config)));
+                Some(change)
+            }
+            Err(problems) => {
+                for problem in &problems {
+                    tracing::error!("{}; the configuration before it stays in force", OneLine(&problem.to_string()));
+                }
+                let lines: Vec<String> = problems.iter().map(ConfigProblem::to_string).collect();
+                self.error = Some(OneLine(&lines.join("; ")).to_string());
+                None
+            }
+        }
+    }
+
+    /// Reads the configuration. A file that it names for the first time is watched before it is read: a change in
+    /// between would otherwise go unnoticed.
+    fn read(&mut self) -> Result<Config, Vec<ConfigProblem>> {
+        loop {
+            let config = self.sources.reload()?;
+            let files = watched_files(&self.sources, &config);
+            if self.watch.covers(&files) {
+                return Ok(config);
+            }
+            self.watch.rewatch(files);
+        }
+    }
+
+    /// Logs the warnings about the configuration in force.
+    pub(super) fn log_warnings(&self) {
+        for warning in &self.config.warnings {
+            tracing::warn!("{}", OneLine(&warning.to_string()));
+        }
+        if let Some(api) = &self.config.intent.api
+            && api.api_key.is_too_open()
+        {
+            tracing::warn!("{} is open to more than owner and group: chmod 0640 it", api.api_key.name());
+        }
+    }
+
+    /// Records in the store whether the last configuration was refused, for the status.
+    pub(super) fn record_error(&self, writer: &StoreWriter) {
+        if let Err(error) = writer.change(|record| record.config_error.clone_from(&self.error)) {
+            tracing::warn!("{}", ErrorChain(&error));
+        }
+    }
+}
+
+/// The parts of a configuration that have changed and need more than being in force.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ConfigChange {
+    /// Whether anything that is in force now has changed.
+    pub(super) is_different: bool,
+    /// Whether `access` or `server.trustedProxies` has changed.
+    pub(super) access_control: bool,
+    /// Whether the rhythm of checks has changed.
+    pub(super) rhythm: bool,
+    /// Keys that have changed, but keep their value until a restart.
+    restart_keys: Vec<&'static str>,
+}
+
+impl ConfigChange {
+    /// Returns the configuration that is in force after `new` has been read, and the change from `old`.
+    fn between(old: &Config, new: Config) -> (Config, ConfigChange) {
+        // Access control must not wait for a restart.
+        let access_control = new.settings.access_control.clone();
+        let settings = SiteSettings { access_control, ..old.settings.clone() };
+        let restart_keys = [
+            ("store.path", new.store == old.store),
+            ("store.scrub", new.scrub == old.scrub),
+            ("server.listen", new.listen == old.listen),
+            ("tls.listen", tls_addresses(&new) == tls_addresses(old)),
+            ("access.log", new.log == old.log),
+            ("admin.listen", new.admin == old.admin),
+            ("activate.listen", new.staged == old.staged),
+            ("server.codings", new.codings == old.codings),
+            ("server or tls.hsts", new.settings == settings),
+        ];
+        let restart_keys = restart_keys.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key).collect();
+        let addresses = Addresses { rules: Arc::clone(&new.rules), ..old.intent.gate.addresses.clone() };
+        // Keys that need a restart keep their previous value, so that the next reload warns of them again.
+        let mut config = Config {
+            store: old.store.clone(),
+            scrub: old.scrub,
+            tls: with_addresses_of(old.tls.as_ref(), new.tls),
+            listen: old.listen.clone(),
+            admin: old.admin.clone(),
+            staged: old.staged.clone(),
+            settings,
+            codings: old.codings.clone(),
+            log: old.log.clone(),
+            ..new
+        };
+        // The gate must resolve paths as the server does: with the new rules, but with the base path in force.
+        config.intent.gate.addresses = addresses;
+        let change = ConfigChange {
+            is_different: config != *old,
+            access_control: config.settings.access_control != old.settings.access_control,
+            rhythm: (config.intent.interval, &config.schedule) != (old.intent.interval, &old.schedule),
+            restart_keys,
+        };
+        (config, change)
+    }
+}
+
+/// Returns the TLS addresses for a comparison; `None` without a certificate, which differs from no addresses.
+fn tls_addresses(config: &Config) -> Option<&[std::net::SocketAddr]> {
+    config.tls.as_ref().map(|tls| tls.listen.as_slice())
+}
+
+/// Combines the certificate files of the new configuration with the addresses of the old one. If only one of the two
+/// has TLS, the old settings stay.
+fn with_addresses_of(old: Option<&TlsSettings>, new: Option<TlsSettings>) -> Option<TlsSettings> {
+    let listen = &old?.listen;
+    new.map(|new| TlsSettings { listen: listen.clone(), ..new }).or_else(|| old.cloned())
+}
+
+/// Returns the intent of a configuration for tasks, with the default number of threads filled in.
+fn intent_for_tasks(config: &Config) -> SyncIntent {
+    let mut intent = config.intent.clone();
+    intent.effort.threads = config.threads.unwrap_or_else(default_thread_count);
+    intent
+}
+
+/// Returns the files whose changes concern a running agent.
+fn watched_files(sources: &ConfigSources, config: &Config) -> Vec<(WatchedKind, PathBuf)> {
+    let mut files = vec![(WatchedKind::Settings, sources.file().0)];
+    let intent = &config.intent;
+    let key = intent.api.as_ref().and_then(|api| api.api_key.file().cloned());
+    let ca = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    files.extend(
+        key.into_iter().chain(intent.network.ca_file.clone()).chain(ca).map(|path| (WatchedKind::Settings, path)),
+    );
+    let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);
+    files.extend(pair.map(|path| (WatchedKind::Certificate, path.clone())));
+    if let Some(BundleLocation::File(path)) = &intent.bundle {
+        files.push((WatchedKind::Bundle, path.clone()));
+    }
+    files.extend(config.rules_file.clone().map(|path| (WatchedKind::Settings, path)));
+    files.extend(config.inbox.clone().map(|path| (WatchedKind::Inbox, path)));
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TLS: &str = "[tls]\ncertFile = \"/tls/cert\"\nkeyFile = \"/tls/key\"\n";
+
+    fn config(text: &str) -> Config {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        std::fs::write(&path, text).unwrap();
+        let sources = ConfigSources { flag: Some(path), bare: true, ..ConfigSources::default() };
+        sources.load().unwrap_or_else(|problems| panic!("{text}: {problems:?}"))
+    }
+
+    #[test]
+    fn a_key_that_needs_a_restart_keeps_its_value_and_is_named_at_each_reload() {
+        for (key, text) in [
+            ("store.path", "[store]\npath = \"/other\"\n"),
+            ("store.scrub", "[store]\nscrub = \"3d\"\n"),
+            ("server.listen", "[server]\nlisten = \"127.0.0.1:1234\"\n"),
+            ("tls.listen", TLS),
+            ("access.log", "[access]\nlog = \"json\"\n"),
+            ("admin.listen", "[admin]\nlisten = \"127.0.0.1:1234\"\n"),
+            ("activate.listen", "[activate]\nlisten = \"127.0.0.1:1234\"\n"),
+            ("server.codings", "[server]\ncodings = []\n"),
+            ("server or tls.hsts", "[server]\nbasePath = \"/docs\"\n"),
+        ] {
+            let old = config("");
+            let (first, change) = ConfigChange::between(&old, config(text));
+            assert_eq!(change.restart_keys, [key]);
+            assert_eq!(first.tls, None, "{key}: a certificate that appears waits for a restart");
+            let (second, change) = ConfigChange::between(&first, config(text));
+            assert_eq!(change.restart_keys, [key], "it is named again");
+            assert_eq!(second, first);
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_vanishes_stays_and_its_files_may_change() {
+        let old = config(TLS);
+        let (config_without, change) = ConfigChange::between(&old, config(""));
+        assert_eq!((config_without.tls, change.restart_keys), (old.tls.clone(), vec!["tls.listen"]));
+        let (renewed, change) = ConfigChange::between(&old, config(&TLS.replace("/tls/", "/new/")));
+        assert_eq!(renewed.tls.unwrap().files.certificate, PathBuf::from("/new/cert"));
+        assert_eq!((change.is_different, change.restart_keys), (true, vec![]));
+    }
+
+    #[test]
+    fn a_change_says_what_has_changed() {
+        let none = || ConfigChange { is_different: true, access_control: false, rhythm: false, restart_keys: vec![] };
+        for (text, expected) in [
+            ("", ConfigChange { is_different: false, ..none() }),
+            ("[access]\nallow = [\"10.0.0.0/8\"]\n", ConfigChange { access_control: true, ..none() }),
+            ("[server]\ntrustedProxies = [\"10.0.0.1\"]\n", ConfigChange { access_control: true, ..none() }),
+            ("[sync]\ninterval = \"3h\"\n", ConfigChange { rhythm: true, ..none() }),
+            ("[sync]\ninbox = \"/inbox\"\n", none()),
+        ] {
+            let (_, change) = ConfigChange::between(&config(""), config(text));
+            assert_eq!(change, expected, "{text}");
+        }
+    }
+}

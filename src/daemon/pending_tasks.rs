@@ -1,0 +1,364 @@
+//! The tasks that wait for their turn: the next check of the source, imports and releases.
+//!
+//! The agent runs one task at a time. Events and commands that arrive meanwhile change only this state, which does no
+//! I/O and reads no clock. `W` is the channel for the reply to a command; the tests use a number.
+
+use std::collections::VecDeque;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use crate::admin::control_messages::ImportCommand;
+use docwharf_agent::store::record::StoreRecord;
+use docwharf_agent::sync::SyncError;
+use docwharf_agent::sync::activation::SyncReport;
+use docwharf_agent::sync::inbox::InboxFile;
+use docwharf_agent::sync::plan::SyncTrigger;
+use docwharf_agent::sync::scheduler::{ClockReading, Rhythm, SyncScheduler};
+use docwharf_base::backoff;
+
+use super::task::{AgentTask, TaskKind};
+
+/// A command that becomes a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TaskCommand {
+    /// `docwharf sync`
+    Sync,
+    /// `docwharf import`
+    Import,
+    /// `docwharf release`
+    Release,
+}
+
+impl TaskCommand {
+    /// Returns whether this command cancels a task in progress. Only a sync is ever cancelled, because nothing of it is
+    /// lost; a release cancels even a sync for which a client waits.
+    pub(super) fn cancels(self, running: TaskKind) -> bool {
+        match running {
+            TaskKind::AutomaticSync => true,
+            TaskKind::CommandedSync => self == TaskCommand::Release,
+            TaskKind::Import | TaskKind::Release => false,
+        }
+    }
+}
+
+/// The demands on the next sync. The sync takes them all at once.
+#[derive(Debug)]
+struct SyncDemands<W> {
+    /// Whether its version becomes active without the gate.
+    skip_gate: bool,
+    /// The person who asked for it, if one did.
+    author: Option<String>,
+    /// The clients that wait for its result.
+    waiters: Vec<W>,
+}
+
+impl<W> Default for SyncDemands<W> {
+    fn default() -> SyncDemands<W> {
+        SyncDemands { skip_gate: false, author: None, waiters: Vec::new() }
+    }
+}
+
+/// The tasks that wait for their turn.
+#[derive(Debug)]
+pub(super) struct PendingTasks<W> {
+    /// When the source is checked next, and by which trigger.
+    scheduler: SyncScheduler,
+    demands: SyncDemands<W>,
+    /// Imports by command, which come before files in the inbox: the bundle, the person, and the client that waits.
+    imports: VecDeque<(ImportCommand, String, W)>,
+    /// Complete files in the inbox, to be imported.
+    inbox_files: VecDeque<InboxFile>,
+    /// Releases that wait for the gate: whether there was a hold, the person, and the client that waits.
+    releases: VecDeque<(bool, String, W)>,
+}
+
+impl<W> PendingTasks<W> {
+    /// Creates the tasks of an agent that starts: it checks the source at once.
+    pub(super) fn new(now: Instant) -> PendingTasks<W> {
+        PendingTasks {
+            scheduler: SyncScheduler::new(now),
+            demands: SyncDemands::default(),
+            imports: VecDeque::new(),
+            inbox_files: VecDeque::new(),
+            releases: VecDeque::new(),
+        }
+    }
+
+    /// Continues the back-off of the previous process if the configuration asks the same `question`; returns what is
+    /// left of it.
+    pub(super) fn resume_backoff(
+        &mut self,
+        record: &StoreRecord,
+        question: &str,
+        now: ClockReading,
+    ) -> Option<Duration> {
+        self.scheduler.take_up(record, question, now)
+    }
+
+    /// Requests a sync by command.
+    pub(super) fn request_sync(&mut self, trigger: SyncTrigger, skip_gate: bool, author: String, waiter: W) {
+        self.demands.skip_gate |= skip_gate;
+        self.demands.author = Some(author);
+        self.demands.waiters.push(waiter);
+        self.scheduler.asked(trigger);
+    }
+
+    /// Requests a sync on SIGHUP.
+    pub(super) fn request_sync_by_signal(&mut self) {
+        self.scheduler.asked(SyncTrigger::Hook);
+    }
+
+    /// Requests the import of a bundle by command.
+    pub(super) fn request_import(&mut self, import: ImportCommand, author: String, waiter: W) {
+        self.imports.push_back((import, author, waiter));
+    }
+
+    /// Requests the decision after the end of a hold.
+    pub(super) fn request_release(&mut self, was_held: bool, author: String, waiter: W) {
+        self.releases.push_back((was_held, author, waiter));
+    }
+
+    /// Replaces the files of the inbox by those that a new scan has found complete.
+    pub(super) fn set_inbox_files(&mut self, files: Vec<InboxFile>) {
+        self.inbox_files = files.into();
+    }
+
+    /// Checks the source as soon as possible. A stronger pending trigger stays.
+    pub(super) fn wake(&mut self, trigger: SyncTrigger) {
+        self.scheduler.wake(trigger);
+    }
+
+    /// Handles a change of the configuration, the key or a certificate that could be read.
+    pub(super) fn handle_changed_settings(&mut self) {
+        self.scheduler.settings_changed();
+    }
+
+    /// Handles the timer of [`PendingTasks::timer`].
+    pub(super) fn handle_timer(&mut self, now: ClockReading) {
+        self.scheduler.time_has_come(now);
+    }
+
+    /// Applies another rhythm of checks.
+    pub(super) fn change_rhythm(&mut self, rhythm: Rhythm<'_>, now: ClockReading) {
+        self.scheduler.change_rhythm(rhythm, now, backoff::random_fraction);
+    }
+
+    /// Takes the next task, with the clients that wait for its result: releases first, then imports by command, files
+    /// in the inbox, and the sync.
+    pub(super) fn next_task(&mut self) -> Option<(AgentTask, Vec<W>)> {
+        if let Some((was_held, author, waiter)) = self.releases.pop_front() {
+            return Some((AgentTask::Release { was_held, author }, vec![waiter]));
+        }
+        if let Some((import, author, waiter)) = self.imports.pop_front() {
+            return Some((AgentTask::Import(import, author), vec![waiter]));
+        }
+        if let Some(file) = self.inbox_files.pop_front() {
+            return Some((AgentTask::Inbox(file), Vec::new()));
+        }
+        let trigger = self.scheduler.pending.take()?;
+        let SyncDemands { skip_gate, author, waiters } = std::mem::take(&mut self.demands);
+        Some((AgentTask::Sync { trigger, skip_gate, author }, waiters))
+    }
+
+    /// Queues a sync again that was cancelled. Its demands are kept: clients that wait for its result wait for the next
+    /// sync, whose author, if it has one, is the newer one.
+    pub(super) fn put_back_sync(
+        &mut self,
+        trigger: SyncTrigger,
+        skip_gate: bool,
+        author: Option<String>,
+        waiters: Vec<W>,
+    ) {
+        self.demands.waiters.extend(waiters);
+        self.demands.skip_gate |= skip_gate;
+        self.demands.author = self.demands.author.take().or(author);
+        self.scheduler.wake(trigger);
+    }
+
+    /// Queues a decision after a release again that was cancelled.
+    pub(super) fn put_back_release(&mut self, was_held: bool, author: &str, waiters: Vec<W>) {
+        self.releases.extend(waiters.into_iter().map(|waiter| (was_held, author.to_owned(), waiter)));
+    }
+
+    /// Schedules the next check after a sync. Returns the wait until then after a failure.
+    pub(super) fn schedule_after_sync(
+        &mut self,
+        trigger: SyncTrigger,
+        result: &Result<SyncReport, SyncError>,
+        rhythm: Rhythm<'_>,
+        now: ClockReading,
+    ) -> Option<Duration> {
+        self.scheduler.after_sync(trigger, result, rhythm, now, backoff::random_fraction)
+    }
+
+    /// Schedules the next check after a task that could not be started at all.
+    pub(super) fn schedule_after_failed_start(&mut self, rhythm: Rhythm<'_>, now: ClockReading) {
+        self.scheduler.failures = self.scheduler.failures.saturating_add(1);
+        let wait = backoff::wait_after_failures(self.scheduler.failures);
+        self.scheduler.look_after(Some(wait), rhythm, now, backoff::random_fraction);
+    }
+
+    /// Returns the time at which [`PendingTasks::handle_timer`] is to be called, if no task is in progress.
+    pub(super) fn timer(&self) -> Instant {
+        self.scheduler.next.0
+    }
+
+    /// Returns the time of the next check on the wall clock, which is `now` or earlier if it is due.
+    pub(super) fn next_check(&self, now: ClockReading) -> Option<SystemTime> {
+        let left = self.timer().saturating_duration_since(now.at);
+        self.scheduler.scheduled.or_else(|| now.wall.checked_add(left))
+    }
+
+    /// Returns the number of syncs in a row that failed.
+    pub(super) fn failures(&self) -> u32 {
+        self.scheduler.failures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docwharf_agent::sync::SyncOutcome;
+
+    use super::*;
+
+    /// Tasks of an agent that has nothing to do, because its first sync has been taken.
+    fn idle() -> PendingTasks<u32> {
+        let mut pending = PendingTasks::new(Instant::now());
+        pending.handle_timer(ClockReading::now());
+        let (task, waiters) = pending.next_task().expect("the first sync");
+        assert_eq!((task, waiters), (sync(SyncTrigger::Start, false, None), Vec::new()));
+        assert!(pending.next_task().is_none());
+        pending
+    }
+
+    fn sync(trigger: SyncTrigger, skip_gate: bool, author: Option<&str>) -> AgentTask {
+        AgentTask::Sync { trigger, skip_gate, author: author.map(str::to_owned) }
+    }
+
+    fn import(path: &str) -> ImportCommand {
+        ImportCommand { path: path.into(), source: path.to_owned(), label: None, force: false }
+    }
+
+    /// A file that an inbox has found complete.
+    fn inbox_file() -> InboxFile {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("dropped.zip"), "a bundle").unwrap();
+        let mut inbox = docwharf_agent::sync::inbox::BundleInbox::open(dir.path()).unwrap();
+        let now = std::time::Instant::now();
+        inbox.see(now).unwrap();
+        inbox.see(now + Duration::from_secs(10)).unwrap().ready.remove(0)
+    }
+
+    #[test]
+    fn releases_come_first_then_imports_files_of_the_inbox_and_the_sync() {
+        let mut pending = idle();
+        pending.request_sync(SyncTrigger::Asked, false, "ann".to_owned(), 1);
+        let file = inbox_file();
+        pending.set_inbox_files(vec![file.clone()]);
+        pending.request_import(import("a.zip"), "bob".to_owned(), 2);
+        pending.request_import(import("b.zip"), "bob".to_owned(), 3);
+        pending.request_release(true, "cyd".to_owned(), 4);
+        let order: Vec<_> = std::iter::from_fn(|| pending.next_task()).collect();
+        assert_eq!(
+            order,
+            [
+                (AgentTask::Release { was_held: true, author: "cyd".to_owned() }, vec![4]),
+                (AgentTask::Import(import("a.zip"), "bob".to_owned()), vec![2]),
+                (AgentTask::Import(import("b.zip"), "bob".to_owned()), vec![3]),
+                (AgentTask::Inbox(file), vec![]),
+                (sync(SyncTrigger::Asked, false, Some("ann")), vec![1]),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_new_scan_replaces_the_files_of_the_inbox() {
+        let mut pending = idle();
+        pending.set_inbox_files(vec![inbox_file()]);
+        pending.set_inbox_files(Vec::new());
+        assert!(pending.next_task().is_none());
+    }
+
+    #[test]
+    fn one_sync_serves_all_requests_with_the_strongest_demands_of_each() {
+        let mut pending = idle();
+        pending.request_sync(SyncTrigger::Refresh, true, "ann".to_owned(), 1);
+        pending.request_sync(SyncTrigger::Asked, false, "bob".to_owned(), 2);
+        assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Refresh, true, Some("bob")), vec![1, 2])));
+        // The sync has taken its demands: the next one does not skip the gate.
+        pending.wake(SyncTrigger::Interval);
+        assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Interval, false, None), vec![])));
+    }
+
+    #[test]
+    fn a_cancelled_sync_is_queued_again_with_its_demands() {
+        let mut pending = idle();
+        pending.put_back_sync(SyncTrigger::Refresh, true, Some("ann".to_owned()), vec![1]);
+        assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Refresh, true, Some("ann")), vec![1])));
+        // A request that arrived meanwhile: its author is the newer one, and its trigger does not weaken the sync.
+        pending.request_sync(SyncTrigger::Asked, false, "bob".to_owned(), 2);
+        pending.put_back_sync(SyncTrigger::Refresh, true, Some("ann".to_owned()), vec![1]);
+        assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Refresh, true, Some("bob")), vec![2, 1])));
+    }
+
+    #[test]
+    fn a_cancelled_release_is_queued_again_with_its_client() {
+        let mut pending = idle();
+        pending.put_back_release(true, "ann", vec![1]);
+        let release = AgentTask::Release { was_held: true, author: "ann".to_owned() };
+        assert_eq!(pending.next_task(), Some((release, vec![1])));
+    }
+
+    #[test]
+    fn a_command_cancels_only_syncs_and_only_a_release_cancels_one_that_a_client_waits_for() {
+        use TaskCommand::{Import, Release, Sync};
+        for (trigger, kind) in [
+            (SyncTrigger::Changed, TaskKind::AutomaticSync),
+            (SyncTrigger::Start, TaskKind::AutomaticSync),
+            (SyncTrigger::Interval, TaskKind::AutomaticSync),
+            (SyncTrigger::Hook, TaskKind::AutomaticSync),
+            (SyncTrigger::Asked, TaskKind::CommandedSync),
+            (SyncTrigger::Refresh, TaskKind::CommandedSync),
+        ] {
+            assert_eq!(sync(trigger, false, None).kind(), kind, "{trigger:?}");
+        }
+        for (running, cancelled_by) in [
+            (TaskKind::AutomaticSync, vec![Sync, Import, Release]),
+            (TaskKind::CommandedSync, vec![Release]),
+            (TaskKind::Import, vec![]),
+            (TaskKind::Release, vec![]),
+        ] {
+            let cancels: Vec<_> = [Sync, Import, Release].into_iter().filter(|one| one.cancels(running)).collect();
+            assert_eq!(cancels, cancelled_by, "{running:?}");
+        }
+    }
+
+    #[test]
+    fn a_task_that_cannot_be_started_is_a_failure_that_the_next_request_forgives() {
+        let mut pending = idle();
+        let rhythm = Rhythm { interval: Duration::from_hours(1), schedule: None };
+        let now = ClockReading::now();
+        for failures in 1..=3 {
+            pending.schedule_after_failed_start(rhythm, now);
+            assert_eq!(pending.failures(), failures);
+            assert_eq!(pending.timer(), now.at + backoff::wait_after_failures(failures));
+            assert_eq!(pending.next_check(now), Some(now.wall + backoff::wait_after_failures(failures)));
+        }
+        pending.request_sync(SyncTrigger::Asked, false, "ann".to_owned(), 1);
+        assert_eq!(pending.failures(), 0);
+    }
+
+    #[test]
+    fn a_sync_that_succeeds_is_followed_by_one_after_the_interval() {
+        let mut pending = idle();
+        let rhythm = Rhythm { interval: Duration::from_hours(1), schedule: None };
+        let (now, done) = (ClockReading::now(), Ok(SyncReport::of(SyncOutcome::Current(None))));
+        assert_eq!(pending.schedule_after_sync(SyncTrigger::Start, &done, rhythm, now), None);
+        let wait = pending.timer() - now.at;
+        assert!((Duration::from_mins(54)..=Duration::from_mins(66)).contains(&wait), "{wait:?}");
+        assert!(pending.next_task().is_none());
+        pending.handle_timer(now);
+        assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Interval, false, None), vec![])));
+    }
+}

@@ -1,0 +1,298 @@
+//! What a running agent reports: replies to commands, log lines, metrics, the status for the admin routes, and the
+//! status line for the service manager.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::oneshot;
+
+use crate::admin::allowed_hosts::AllowedHosts;
+use crate::admin::command_execution::release_result;
+use crate::admin::control_messages::{CommandReply, CommandResult};
+use crate::admin::daemon_state::{DaemonState, InboxState};
+use crate::admin::metrics::DaemonMetrics;
+use docwharf_agent::store::VersionStore;
+use docwharf_agent::sync::activation::SyncReport;
+use docwharf_agent::sync::system::SyncProgress;
+use docwharf_agent::sync::{SyncError, SyncIntent, SyncOutcome};
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::version::VersionId;
+
+use super::notify::{AgentActivity, Notifier, StatusLine};
+use super::task::TaskKind;
+
+/// The reason why a command was not carried out.
+#[derive(Debug)]
+pub enum CommandError<'a> {
+    /// The work failed.
+    Work(&'a SyncError),
+    /// The command names another configuration than the daemon's.
+    OtherConfiguration,
+    /// The label of an import is invalid, for this reason.
+    Label(&'static str),
+    /// The command cannot be executed while other work runs, although it was taken for one that can.
+    NotAtOnce,
+}
+
+/// Converts an error into its exit code and its message on one line.
+pub type DescribeError = fn(&CommandError<'_>) -> (u8, String);
+
+/// The channel for the reply to a command.
+pub(super) type ReplySender = oneshot::Sender<CommandReply>;
+
+/// A view of the parts of an agent, made for each report.
+pub(super) struct AgentView<'a> {
+    /// The intent of the configuration in force.
+    pub(super) intent: &'a SyncIntent,
+    /// The served version, and since when it is active if that is known.
+    pub(super) served: Option<(VersionId, Option<&'a str>)>,
+    /// The kind and the progress of the task in progress.
+    pub(super) running: Option<(TaskKind, &'a Arc<SyncProgress>)>,
+    /// The time of the next check of the source.
+    pub(super) next_check: Option<SystemTime>,
+    /// Whether that time has come.
+    pub(super) is_check_due: bool,
+    /// The number of syncs in a row that failed.
+    pub(super) failures: u32,
+    /// Whether versions can arrive through an inbox.
+    pub(super) has_inbox: bool,
+    /// The state of the inbox, if one is configured.
+    pub(super) inbox: Option<InboxState>,
+    /// The mistakes of the last configuration, if it was refused.
+    pub(super) config_error: Option<&'a str>,
+    /// The problem of the certificate, if there is one.
+    pub(super) certificate_problem: Option<String>,
+}
+
+impl AgentView<'_> {
+    /// Returns the current or next activity for the status line.
+    fn activity(&self) -> AgentActivity {
+        match self.running.map(|(kind, _)| kind) {
+            Some(TaskKind::Import) => AgentActivity::Importing,
+            _ if !self.intent.enabled => AgentActivity::Nothing,
+            _ if !self.intent.has_source() && !self.has_inbox => AgentActivity::Nothing,
+            _ if !self.intent.has_source() => AgentActivity::Inbox,
+            Some(_) => AgentActivity::Looking,
+            None => match self.next_check {
+                Some(time) if !self.is_check_due => AgentActivity::At(time),
+                _ => AgentActivity::Looking,
+            },
+        }
+    }
+}
+
+/// Reports what an agent does.
+pub(super) struct Reporter {
+    state: Arc<DaemonState>,
+    metrics: Arc<DaemonMetrics>,
+    notifier: Notifier,
+    describe: DescribeError,
+    /// The error of the last sync, if it failed.
+    last_error: Option<String>,
+}
+
+impl Reporter {
+    /// Creates a reporter of an agent whose last sync has not failed.
+    pub(super) fn new(
+        state: Arc<DaemonState>,
+        metrics: Arc<DaemonMetrics>,
+        notifier: Notifier,
+        describe: DescribeError,
+    ) -> Reporter {
+        Reporter { state, metrics, notifier, describe, last_error: None }
+    }
+
+    /// Sends the status line to the service manager, and updates the part of the status that only the agent knows.
+    pub(super) fn update(&self, view: &AgentView<'_>) {
+        let short = view.served.map(|(id, since)| (id.short(), since));
+        let line = StatusLine {
+            shown: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
+            error: (view.config_error)
+                .or(view.certificate_problem.as_deref())
+                .or(view.inbox.as_ref().and_then(|inbox| inbox.error.as_deref()))
+                .or(self.last_error.as_deref()),
+            next: view.activity(),
+        };
+        self.notifier.status(&line.to_string());
+        let is_awaited = view.intent.enabled && view.intent.has_source();
+        self.state.update(|now| {
+            if now.intent.as_ref() != Some(view.intent) {
+                now.intent = Some(view.intent.clone());
+            }
+            now.served = view.served.map(|(id, _)| id);
+            now.next_look = view.next_check.filter(|_| is_awaited && view.running.is_none());
+            now.doing = view.running.map(|(_, progress)| Arc::clone(progress));
+            now.failures = view.failures;
+            now.inbox.clone_from(&view.inbox);
+        });
+    }
+
+    /// Updates the error of the certificate in the status at once: a client that learns that the certificate has been
+    /// loaded again may request the status.
+    pub(super) fn set_certificate_error(&self, error: Option<&str>) {
+        self.state.update(|now| now.tls_error = error.map(str::to_owned));
+    }
+
+    /// Replaces the host names that the admin listener accepts.
+    pub(super) fn allow_hosts(&self, hosts: &[String]) {
+        self.state.allow_hosts(AllowedHosts::new(hosts));
+    }
+
+    /// Tells the service manager that the configuration is read again.
+    pub(super) fn begin_reload(&self) {
+        self.notifier.reloading();
+    }
+
+    /// Tells the service manager that the reload is done.
+    pub(super) fn end_reload(&self) {
+        self.notifier.ready();
+    }
+
+    /// Sends a result to every client that waits for it.
+    pub(super) fn reply(&self, waiters: Vec<ReplySender>, result: &Result<SyncReport, SyncError>) {
+        if waiters.is_empty() {
+            return;
+        }
+        let reply = match result {
+            Ok(report) => CommandReply::Told(CommandResult::from_report(report)),
+            Err(error) => self.failure(&CommandError::Work(error)),
+        };
+        send_to_all(waiters, &reply);
+    }
+
+    /// Sends the decision after a release to every client that waits for it.
+    pub(super) fn reply_to_release(
+        &self,
+        store: &VersionStore,
+        was_held: bool,
+        waiters: Vec<ReplySender>,
+        result: &Result<SyncReport, SyncError>,
+    ) {
+        let told = result.as_ref().map(|report| release_result(store, was_held, report));
+        let reply = match told {
+            Ok(Ok(told)) => CommandReply::Told(told),
+            Ok(Err(error)) => self.failure(&CommandError::Work(&error)),
+            Err(error) => self.failure(&CommandError::Work(error)),
+        };
+        send_to_all(waiters, &reply);
+    }
+
+    /// Returns the reply to a command that has failed.
+    pub(super) fn failure(&self, error: &CommandError<'_>) -> CommandReply {
+        let (code, message) = (self.describe)(error);
+        CommandReply::Failed { code, message }
+    }
+
+    /// Counts a sync that has ended.
+    pub(super) fn count_sync(&self, result: &Result<SyncReport, SyncError>, took: Duration) {
+        self.metrics.count_sync(result_name(result), took);
+    }
+
+    /// Counts an import that has ended.
+    pub(super) fn count_import(&self, result: &Result<SyncReport, SyncError>) {
+        self.metrics.count_import(result_name(result));
+    }
+
+    /// Counts a file from the inbox that was refused.
+    pub(super) fn count_rejected(&self) {
+        self.metrics.count_rejected();
+    }
+
+    /// Records that the last sync has not failed.
+    pub(super) fn clear_sync_error(&mut self) {
+        self.last_error = None;
+    }
+
+    /// Logs and records the error of the last sync. The source is checked again after `wait`.
+    pub(super) fn record_sync_error(&mut self, error: &SyncError, wait: Duration, has_version: bool) {
+        self.last_error = Some(ErrorChain(error).to_string());
+        let stays = if has_version { "the active version stays" } else { "there is no version yet" };
+        if let SyncError::StillRefused(_) = error {
+            tracing::debug!("{}", ErrorChain(error));
+        } else {
+            tracing::error!("{}; {stays}; looking again in {} s", ErrorChain(error), wait.as_secs_f32().ceil());
+        }
+    }
+}
+
+fn send_to_all(waiters: Vec<ReplySender>, reply: &CommandReply) {
+    for waiter in waiters {
+        // The client may have ended meanwhile.
+        let _ = waiter.send(reply.clone());
+    }
+}
+
+/// Returns the name of a result in metrics.
+fn result_name(result: &Result<SyncReport, SyncError>) -> &'static str {
+    match result {
+        Ok(report) if report.blind.is_some() => "probes unreadable",
+        Ok(report) => report.outcome.name(),
+        Err(_) => "failed",
+    }
+}
+
+/// Logs the outcome of a task, and what it has to warn of.
+pub(super) fn log_report(report: &SyncReport) {
+    for warning in report.brought.iter().flat_map(|brought| &brought.warnings) {
+        tracing::warn!("{warning}");
+    }
+    match &report.outcome {
+        SyncOutcome::Activated(id) => tracing::info!("version {} is active", id.short()),
+        SyncOutcome::NotActive(id, why) if report.brought.is_some() || report.refused_now => {
+            tracing::warn!("version {} is sealed but not active: {why}", id.short());
+        }
+        SyncOutcome::Staged(id) if report.brought.is_some() => {
+            let id = id.short();
+            tracing::info!("version {id} waits for a person: `docwharf activate {id}` makes it active");
+        }
+        _ => tracing::debug!("nothing new"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the activity of an agent, as the status line shows it.
+    fn shown<'a>(intent: &'a SyncIntent, change: impl FnOnce(&mut AgentView<'a>)) -> String {
+        let mut view = AgentView {
+            intent,
+            served: None,
+            running: None,
+            next_check: Some(SystemTime::UNIX_EPOCH),
+            is_check_due: false,
+            failures: 0,
+            has_inbox: false,
+            inbox: None,
+            config_error: None,
+            certificate_problem: None,
+        };
+        change(&mut view);
+        let line = StatusLine { shown: None, error: None, next: view.activity() }.to_string();
+        line.trim_start_matches("no version yet; ").to_owned()
+    }
+
+    #[test]
+    fn the_status_line_shows_the_task_in_progress_or_the_next_one() {
+        let progress = Arc::new(SyncProgress::default());
+        let without_source = SyncIntent { enabled: true, ..SyncIntent::default() };
+        let bundle = docwharf_agent::sync::BundleLocation::File("/bundle.zip".into());
+        let with_source = SyncIntent { bundle: Some(bundle), ..without_source.clone() };
+        let disabled = SyncIntent { enabled: false, ..with_source.clone() };
+        assert_eq!(shown(&with_source, |_| {}), "next look at 1970-01-01T00:00:00Z");
+        assert_eq!(shown(&with_source, |view| view.is_check_due = true), "looking for a new one");
+        assert_eq!(shown(&without_source, |_| {}), "looking for nothing");
+        assert_eq!(shown(&without_source, |view| view.has_inbox = true), "waiting for the inbox");
+        assert_eq!(shown(&disabled, |view| view.has_inbox = true), "looking for nothing");
+        for (kind, expected) in [
+            (TaskKind::AutomaticSync, "looking for a new one"),
+            (TaskKind::CommandedSync, "looking for a new one"),
+            (TaskKind::Import, "importing"),
+            (TaskKind::Release, "looking for a new one"),
+        ] {
+            assert_eq!(shown(&with_source, |view| view.running = Some((kind, &progress))), expected, "{kind:?}");
+        }
+        let import = (TaskKind::Import, &progress);
+        assert_eq!(shown(&disabled, |view| view.running = Some(import)), "importing");
+    }
+}

@@ -1,0 +1,219 @@
+//! The version that the site serves, and how damage of it is handled.
+//!
+//! The record in the store says which version is active. This state follows it, except while the active version is
+//! damaged: then the best of the other versions is served until the active one is repaired.
+
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use crate::admin::daemon_state::DaemonState;
+use docwharf_agent::publish::PublishSettings;
+use docwharf_agent::store::operations::StoreOperations;
+use docwharf_agent::store::writer::StoreWriter;
+use docwharf_agent::sync::activation::candidates;
+use docwharf_agent::sync::{SyncError, SyncIntent, open};
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::version::VersionId;
+use docwharf_serve::Site;
+use docwharf_serve::access::AccessControl;
+use docwharf_site::rules::RuleSet;
+use docwharf_site::seal::SealOptions;
+use docwharf_site::sealed_version::SealedVersion;
+
+use super::publisher::Publisher;
+use super::scrub::DamagedVersion;
+use super::start::warn_about_rules;
+use super::task::VersionToServe;
+
+/// The served version.
+pub(super) struct ServedVersion {
+    writer: Arc<StoreWriter>,
+    site: Arc<Site>,
+    daemon_state: Arc<DaemonState>,
+    /// Publishes the version that `site` serves.
+    publisher: Publisher,
+    id: Option<VersionId>,
+    /// Whether the version in `id` is damaged, and has to be opened again once it is repaired.
+    must_reopen: bool,
+    /// The served version that was found damaged, until it is served again undamaged.
+    damaged: Option<VersionId>,
+    /// The served version and since when it is active, cached for the status line.
+    since: Option<(VersionId, Option<String>)>,
+}
+
+impl ServedVersion {
+    /// Creates the state of a site that serves `id`, and starts publishing.
+    pub(super) fn new(
+        writer: Arc<StoreWriter>,
+        site: Arc<Site>,
+        daemon_state: Arc<DaemonState>,
+        id: Option<VersionId>,
+        publish: Option<PublishSettings>,
+    ) -> ServedVersion {
+        let publisher = Publisher::start(publish, Arc::clone(&site), Arc::clone(&daemon_state));
+        ServedVersion { writer, site, daemon_state, publisher, id, must_reopen: false, damaged: None, since: None }
+    }
+
+    /// Returns the served version.
+    pub(super) fn id(&self) -> Option<VersionId> {
+        self.id
+    }
+
+    /// Returns the served version, unless it is damaged and has to be opened again.
+    pub(super) fn undamaged(&self) -> Option<VersionId> {
+        self.id.filter(|_| !self.must_reopen)
+    }
+
+    /// Returns the served version, and since when it is active if that is known. The record is read once for each
+    /// version.
+    pub(super) fn id_and_since(&mut self) -> Option<(VersionId, Option<&str>)> {
+        if self.since.as_ref().map(|(id, _)| *id) != self.id {
+            let record = self.writer.store().record().ok();
+            let since = |id| record.and_then(|record| record.active_since.filter(|_| record.active == Some(id)));
+            self.since = self.id.map(|id| (id, since(id)));
+        }
+        self.since.as_ref().map(|(id, since)| (*id, since.as_deref()))
+    }
+
+    /// Returns the active version, as recorded in the store.
+    fn active(&self) -> Option<VersionId> {
+        self.writer.store().record().ok().and_then(|record| record.active)
+    }
+
+    /// Serves a version from now on.
+    pub(super) fn serve(&mut self, id: VersionId, version: SealedVersion) {
+        warn_about_rules(&version);
+        self.site.set_version(version);
+        self.id = Some(id);
+        self.must_reopen = false;
+        if self.damaged == Some(id) {
+            self.damaged = None;
+            tracing::info!("version {} is whole again and served", id.short());
+            self.writer.note("docwharf run", "mended", Some(id), None);
+        }
+        // A client that learns that the version is served may request the status at once.
+        self.daemon_state.update(|now| now.served = Some(id));
+    }
+
+    /// Serves the version that a task has opened, or the active version if the task has opened none.
+    pub(super) async fn serve_opened(&mut self, opened: VersionToServe, effort: SealOptions) {
+        match opened {
+            // A person may have activated another version in between: the record decides.
+            Some((id, Ok(version))) if self.active() == Some(id) => self.serve(id, version),
+            Some((_, Err(error))) => tracing::error!("{}; the version before it stays", ErrorChain(&error)),
+            _ => self.serve_active(effort).await,
+        }
+    }
+
+    /// Serves the active version, unless it is served already.
+    pub(super) async fn serve_active(&mut self, effort: SealOptions) {
+        let Some(id) = self.active().filter(|&id| self.undamaged() != Some(id)) else { return };
+        // This process has found it damaged before, and its file has not changed since.
+        if self.writer.store().is_known_damaged(id) {
+            return;
+        }
+        let writer = Arc::clone(&self.writer);
+        let opened = spawn_blocking(move || open::open_suspect(&writer, id, &effort));
+        match opened.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
+            Ok(version) => self.serve(id, version),
+            Err(error) => tracing::error!("{}; the version before it stays", ErrorChain(&error)),
+        }
+    }
+
+    /// Handles a damaged version. If it is the served one, the best of the other versions is served instead; without
+    /// another version it stays, because most of it is undamaged, and log, status and metrics report the damage.
+    /// Returns whether the source should be checked, to fetch the content again.
+    pub(super) async fn handle_damage(&mut self, damage: DamagedVersion, intent: &SyncIntent) -> bool {
+        let DamagedVersion { id, why } = damage;
+        // The version may have been repaired while the finding waited for its turn.
+        if !self.writer.store().is_suspect(id) {
+            return false;
+        }
+        // Its assets are not served any more: browsers would keep a damaged one without requesting it again.
+        self.site.release_version(id);
+        self.writer.note("docwharf run", "damaged", Some(id), Some(why.clone()));
+        let short = id.short();
+        if self.id != Some(id) {
+            tracing::error!("the stored version {short} is damaged: {why}; import its bundle again to mend it");
+            return false;
+        }
+        let instead = self.open_next_best(id, intent.clone()).await;
+        self.damaged = Some(id);
+        if let Some((other, version)) = instead {
+            let other_short = other.short();
+            tracing::error!(
+                "the version that was served, {short}, is damaged: {why}; {other_short} is served until it is mended"
+            );
+            self.serve(other, version);
+            self.site.release_version(id);
+            self.writer.note("docwharf run", "fell back", Some(other), None);
+        } else {
+            // The served mapping is of the damaged image; after a repair the version must be opened again.
+            self.must_reopen = true;
+            tracing::error!(
+                "the version that is served, {short}, is damaged: {why}; there is no other to serve: import its bundle again"
+            );
+        }
+        true
+    }
+
+    async fn open_next_best(&self, damaged: VersionId, intent: SyncIntent) -> Option<(VersionId, SealedVersion)> {
+        let writer = Arc::clone(&self.writer);
+        let best = spawn_blocking(move || {
+            let record = writer.store().record().ok()?;
+            let stored = writer.store().versions().ok()?;
+            let left = candidates(&record, &intent, stored.iter().map(|version| version.id));
+            left.into_iter().filter(|&id| id != damaged).find_map(|id| {
+                let opened: Result<_, SyncError> = open::open_suspect(&writer, id, &intent.effort);
+                Some((id, opened.ok()?))
+            })
+        });
+        best.await.ok().flatten()
+    }
+
+    /// Opens a version again if it is served, because its index was wrong or has been rebuilt. No content is lost with
+    /// an index. Returns whether the source should be checked, because the version turned out to be damaged.
+    pub(super) async fn reopen(&mut self, id: VersionId, intent: &SyncIntent) -> bool {
+        if self.id != Some(id) {
+            return false;
+        }
+        let (writer, effort) = (Arc::clone(&self.writer), intent.effort);
+        let opened = spawn_blocking(move || open::open(&writer, id, &effort, false)).await;
+        match opened.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
+            Ok(version) => self.site.set_version(version),
+            Err(error @ SyncError::DamagedVersion { .. }) => {
+                if let Err(error) = self.writer.mark_suspect(id) {
+                    tracing::warn!("{}", ErrorChain(&error));
+                }
+                return self.handle_damage(DamagedVersion { id, why: ErrorChain(&error).to_string() }, intent).await;
+            }
+            Err(error) => {
+                tracing::error!("{}; it is served with the index that it was opened with", ErrorChain(&error));
+            }
+        }
+        false
+    }
+
+    /// Replaces the operator's rules.
+    pub(super) fn set_rules(&self, rules: Arc<RuleSet>) {
+        self.site.set_rules(rules);
+    }
+
+    /// Replaces access control, from the next request on.
+    pub(super) fn set_access_control(&self, access_control: AccessControl) {
+        self.site.set_access_control(access_control);
+    }
+
+    /// Replaces the settings of publishing.
+    pub(super) fn configure_publishing(&self, settings: Option<PublishSettings>) {
+        self.publisher.configure(settings);
+    }
+
+    /// Opens the access log again, because its file may have been moved away.
+    pub(super) fn reopen_log(&self) {
+        if let Some(log) = self.site.log() {
+            log.reopen();
+        }
+    }
+}

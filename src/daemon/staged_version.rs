@@ -1,0 +1,59 @@
+//! The version that waits to become active, served on a listener of its own.
+
+use std::sync::Arc;
+
+use tokio::task::spawn_blocking;
+
+use docwharf_agent::store::VersionStore;
+use docwharf_agent::sync::waiting::staged;
+use docwharf_agent::sync::{SyncIntent, open};
+use docwharf_serve::Site;
+use docwharf_serve::access::AccessControl;
+use docwharf_site::rules::RuleSet;
+
+use super::start::admit_all;
+
+/// The site that serves the version that waits to become active.
+pub(super) struct StagedVersion {
+    site: Arc<Site>,
+    /// Whether the site has a listener. Without one, no version is opened for it.
+    has_listener: bool,
+}
+
+impl StagedVersion {
+    /// Creates the state of a site that serves no version yet.
+    pub(super) fn new(site: Arc<Site>, has_listener: bool) -> StagedVersion {
+        StagedVersion { site, has_listener }
+    }
+
+    /// Serves the version that waits now, or none.
+    pub(super) async fn serve_waiting(&self, store: &VersionStore, intent: &SyncIntent) {
+        if !self.has_listener {
+            return;
+        }
+        let Ok(record) = store.record() else { return };
+        let waiting = staged(&record, Some(intent)).map(|staged| staged.version);
+        if waiting == self.site.current().map(|version| version.id) {
+            return;
+        }
+        let store = store.clone();
+        let opened = match waiting {
+            Some(id) => spawn_blocking(move || open::read(&store, id).ok()).await.ok().flatten(),
+            None => None,
+        };
+        match opened {
+            Some(version) => self.site.set_version(version),
+            None => self.site.remove_version(),
+        }
+    }
+
+    /// Replaces the operator's rules.
+    pub(super) fn set_rules(&self, rules: Arc<RuleSet>) {
+        self.site.set_rules(rules);
+    }
+
+    /// Replaces the trusted proxies, from the next request on. Every client is admitted, whatever `access` says.
+    pub(super) fn set_access_control(&self, access_control: &AccessControl) {
+        self.site.set_access_control(admit_all(access_control));
+    }
+}
