@@ -207,11 +207,6 @@ impl InboxImporter {
         let directory = self.directory.clone()?;
         Some(InboxState { directory, error: self.error.clone() })
     }
-
-    /// Returns the reason why the configured inbox cannot be used.
-    pub(super) fn error(&self) -> Option<&str> {
-        self.error.as_deref()
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The agent beside an upstream: exports, downloads, schedules, the gate, secrets.
 
 mod bugs;
+#[cfg(feature = "origin")]
 mod chain;
 mod export_api;
 mod fetch;

@@ -3,6 +3,7 @@
 mod audit;
 mod bounds;
 mod codec;
+#[cfg(feature = "origin")]
 mod fuzz_replay;
 mod known_vulnerabilities;
 mod layout;

@@ -3,6 +3,7 @@
 mod analytics;
 mod analytics_report;
 mod contract;
+#[cfg(feature = "origin")]
 mod demo;
 mod diff;
 mod doctor;
