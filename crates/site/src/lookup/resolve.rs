@@ -6,8 +6,8 @@ use std::sync::Arc;
 use docwharf_base::model::site_path::{is_hidden, is_page};
 
 use super::next_payloads;
-use super::rules::route::{ComparisonBudget, RedirectEnd, RouteSettings, follow_to_end};
-use super::rules::{RuleSet, netlify_files};
+use crate::rules::route::{ComparisonBudget, RedirectEnd, RouteSettings, follow_to_end};
+use crate::rules::{RuleSet, netlify_files};
 
 /// The paths and rules of a site, as the look-up needs them.
 pub trait SiteFiles {
@@ -15,7 +15,7 @@ pub trait SiteFiles {
     fn find(&self, path: &[u8]) -> Option<usize>;
 
     /// Whether the site is a Next.js export. The Next.js client requests payloads under several names (see
-    /// [`super::flight`]).
+    /// `next_payloads`).
     fn is_next(&self) -> bool {
         false
     }
@@ -221,7 +221,7 @@ fn canonical_address(site: &impl SiteFiles, path: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-pub(super) mod paths {
+pub(crate) mod paths {
     use super::*;
 
     /// A site of paths without contents and rules.
@@ -245,7 +245,7 @@ pub(super) mod paths {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sealed_version::made::sealed;
+    use crate::sealed_version::made::sealed;
     use super::paths::Paths;
     use super::*;
 
