@@ -10,7 +10,8 @@ use docwharf_base::model::units::show_size;
 use docwharf_base::model::version::VersionId;
 
 use super::index::{EntryCompression, ImageIndex, IndexEntry, IndexFault};
-use super::lookup::{SiteFiles, Slashes};
+use super::lookup::resolve::Slashes;
+use super::lookup::site_files::SiteFiles;
 use super::mapping::MappedImage;
 use super::media_types::{self, CacheClass};
 use super::rules::{RuleDraft, RuleSet, docs_json, netlify_files};

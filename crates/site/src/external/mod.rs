@@ -28,7 +28,7 @@ use docwharf_base::model::site_path::{file_name, is_hidden};
 
 use super::index::IndexEntry;
 use super::link_check::read_in_pieces;
-use super::lookup::RESERVED_FOLDER;
+use super::lookup::unserved_paths::RESERVED_FOLDER;
 use super::media_types::{is_script, is_xml, media_type};
 use super::sealed_version::SealedVersion;
 

@@ -6,7 +6,7 @@
 //! `/x/__next.x.__PAGE__.txt`. An export that was built on Windows has folders where those names have dots:
 //! `x/__next.x/__PAGE__.txt`.
 
-use super::SiteFiles;
+use super::site_files::SiteFiles;
 
 /// The extensions of payloads; `.rsc` where a hosting service has renamed them.
 const PAYLOAD_EXTENSIONS: [&[u8]; 2] = [b".txt", b".rsc"];
@@ -58,8 +58,8 @@ fn find_other_form(site: &impl SiteFiles, stem: &[u8], at: usize, ending: &[u8])
 
 #[cfg(test)]
 mod tests {
+    use super::super::site_files::paths::Paths;
     use super::*;
-    use crate::lookup::resolve::paths::Paths;
 
     #[test]
     fn payloads_and_segments_are_found_under_the_names_of_either_export() {

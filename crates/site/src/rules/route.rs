@@ -12,7 +12,9 @@ use percent_encoding::{percent_decode_str, percent_encode};
 
 use docwharf_base::encode_sets;
 
-use crate::lookup::{LookupResult, RESERVED_FOLDER, SiteFiles, Slashes, resolve_address};
+use crate::lookup::resolve::{LookupResult, Slashes, resolve_address};
+use crate::lookup::site_files::SiteFiles;
+use crate::lookup::unserved_paths::RESERVED_FOLDER;
 
 use super::destination::encode_query;
 use super::pattern::Captures;

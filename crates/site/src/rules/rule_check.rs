@@ -9,7 +9,8 @@
 
 use std::collections::HashMap;
 
-use crate::lookup::{LookupResult, SiteFiles, Slashes, resolve_address};
+use crate::lookup::resolve::{LookupResult, Slashes, resolve_address};
+use crate::lookup::site_files::SiteFiles;
 use docwharf_base::error_chain::QuotedName;
 
 use super::pattern::Captures;
