@@ -14,7 +14,9 @@ use super::lookup::resolve::Slashes;
 use super::lookup::site_files::SiteFiles;
 use super::mapping::MappedImage;
 use super::media_types::{self, CacheClass};
-use super::rules::{RuleDraft, RuleSet, docs_json, netlify_files};
+use super::rules::rule_draft::RuleDraft;
+use super::rules::rule_set::RuleSet;
+use super::rules::{docs_json, netlify_files};
 
 /// A sealed version in memory.
 #[derive(Debug)]

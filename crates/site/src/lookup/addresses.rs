@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::rules::RuleSet;
 use crate::rules::route::{ComparisonBudget, RedirectEnd, RouteSettings, follow_to_end};
+use crate::rules::rule_set::RuleSet;
 
 use super::base_path::{BasePathMatch, match_base_path};
 use super::resolve::{Slashes, find_exact};

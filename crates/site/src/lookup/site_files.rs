@@ -1,6 +1,6 @@
 //! A site as the look-up of addresses sees it.
 
-use crate::rules::RuleSet;
+use crate::rules::rule_set::RuleSet;
 
 /// The paths and rules of a site, as the look-up needs them.
 pub trait SiteFiles {

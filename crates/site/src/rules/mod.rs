@@ -12,7 +12,11 @@ pub mod netlify_files;
 pub mod pattern;
 pub mod protected_headers;
 pub mod route;
+pub mod rule;
 pub mod rule_check;
+pub mod rule_draft;
 pub mod rule_set;
 
-pub use rule_set::{RedirectRule, RuleAction, RuleDraft, RuleFault, RuleSet};
+pub use rule::{RedirectRule, RuleAction};
+pub use rule_draft::{RuleDraft, RuleFault};
+pub use rule_set::RuleSet;

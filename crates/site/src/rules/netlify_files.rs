@@ -2,7 +2,8 @@
 
 use super::header_fields::{self, RuleOwner};
 use super::pattern::{Pattern, PatternDialect};
-use super::{RedirectRule, RuleAction, RuleDraft};
+use super::rule::{RedirectRule, RuleAction};
+use super::rule_draft::RuleDraft;
 
 pub use crate::lookup::unserved_paths::{HEADERS_FILE, REDIRECTS_FILE};
 

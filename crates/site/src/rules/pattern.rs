@@ -20,7 +20,7 @@ pub enum PatternDialect {
     DocsJson,
 }
 
-/// A part of a pattern. Only [`Token::Literal`] contains slashes.
+/// A part of a pattern. Only [`PatternToken::Literal`] contains slashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PatternToken {
     /// These bytes, percent-decoded.

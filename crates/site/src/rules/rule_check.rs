@@ -17,7 +17,7 @@ use super::pattern::Captures;
 use super::route::{
     ComparisonBudget, RedirectEnd, RouteResult, RouteSettings, follow_rule, follow_to_end, route_within,
 };
-use super::{RedirectRule, RuleAction};
+use super::rule::{RedirectRule, RuleAction};
 
 /// A placeholder for a variable part: U+10FFFF is a noncharacter and occurs in no address of a site.
 const PLACEHOLDER: &str = "\u{10ffff}";

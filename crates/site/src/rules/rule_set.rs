@@ -5,159 +5,10 @@ use std::fmt::{self, Write};
 
 use docwharf_base::model::digest::Digest;
 
-use super::destination::RuleDestination;
 use super::header_fields::Fields;
-use super::pattern::{Captures, Pattern, PatternDialect, without_trailing_slash};
-
-/// The maximum number of rules about exactly one address in one source of rules.
-pub const MAX_EXACT_RULES: usize = 10_000;
-/// The maximum number of rules about more than one address in one source of rules.
-pub const MAX_PATTERN_RULES: usize = 1_000;
-/// The maximum number of faults that are kept, and the number of faults after which the rest of a file is not read.
-const MAX_FAULTS: usize = 1_000;
-
-/// The action of a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RuleAction {
-    /// Redirects the client, with this status: 301, 302, 303, 307 or 308.
-    Redirect(u16),
-    /// Serves another file of the site, with this status: 200 or 404.
-    Rewrite(u16),
-}
-
-impl RuleAction {
-    /// Returns the action for a status.
-    pub fn from_status(status: u16) -> Result<RuleAction, String> {
-        match status {
-            301 | 302 | 303 | 307 | 308 => Ok(RuleAction::Redirect(status)),
-            200 | 404 => Ok(RuleAction::Rewrite(status)),
-            _ => Err(format!("the status {status} is none of 301, 302, 303, 307, 308, 200 and 404")),
-        }
-    }
-
-    /// Returns the status of the response.
-    pub fn status(self) -> u16 {
-        match self {
-            RuleAction::Redirect(status) | RuleAction::Rewrite(status) => status,
-        }
-    }
-}
-
-/// A redirect or rewrite.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedirectRule {
-    /// The place where the rule is written, for messages.
-    pub place: Box<str>,
-    /// The source, as written.
-    pub source: Box<str>,
-    /// The destination, as written.
-    pub destination: Box<str>,
-    /// The pattern that the address must match.
-    pub pattern: Pattern,
-    /// The parsed destination.
-    pub target: RuleDestination,
-    /// The action.
-    pub action: RuleAction,
-    /// Whether the rule also applies where the site has a file.
-    pub force: bool,
-}
-
-impl RedirectRule {
-    /// Parses and checks a rule.
-    pub fn new(
-        place: String,
-        source: &str,
-        destination: &str,
-        dialect: PatternDialect,
-        action: RuleAction,
-        force: bool,
-    ) -> Result<RedirectRule, String> {
-        let pattern = Pattern::parse(source, dialect)?;
-        let target = RuleDestination::parse(destination, pattern.names())?;
-        if matches!(action, RuleAction::Rewrite(_)) && target.is_elsewhere() {
-            return Err(
-                "another host's answers are not passed on: redirect to it instead (301, 302, 307, 308)".to_owned()
-            );
-        }
-        let (source, destination) = (source.into(), destination.into());
-        Ok(RedirectRule { place: place.into(), source, destination, pattern, target, action, force })
-    }
-}
-
-/// A fault in a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RuleFault {
-    /// The place of the rule, for messages.
-    pub place: String,
-    /// The fault.
-    pub what: String,
-}
-
-impl fmt::Display for RuleFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.what)
-    }
-}
-
-/// Collects rules while they are read; faults are collected beside them.
-#[derive(Debug, Default)]
-pub struct RuleDraft {
-    /// The redirects and rewrites, in order of precedence.
-    pub rules: Vec<RedirectRule>,
-    /// The header fields.
-    pub fields: Fields,
-    /// The faults of the rules that were left out.
-    pub faults: Vec<RuleFault>,
-    patterns: usize,
-    exact: usize,
-    /// The number of faults that were found, including those that are not kept.
-    pub(super) fault_count: usize,
-}
-
-impl RuleDraft {
-    /// Adds a rule or its fault. A rule above the limit is left out; the first of them is reported.
-    pub fn add(&mut self, place: String, rule: Result<RedirectRule, String>) {
-        let rule = match rule {
-            Ok(rule) => rule,
-            Err(what) => return self.add_fault(place, what),
-        };
-        let is_pattern = rule.pattern.exact().is_none();
-        let (count, most, of) = if is_pattern {
-            (&mut self.patterns, MAX_PATTERN_RULES, "rules with * or :name")
-        } else {
-            (&mut self.exact, MAX_EXACT_RULES, "rules about one address")
-        };
-        *count += 1;
-        if *count <= most {
-            self.rules.push(rule);
-        } else if *count == most + 1 {
-            self.add_fault(
-                place,
-                format!("there are more than {most} {of}: this one and those behind it do not count"),
-            );
-        }
-    }
-
-    /// Adds a fault.
-    pub fn add_fault(&mut self, place: String, what: String) {
-        self.fault_count += 1;
-        if self.faults.len() < MAX_FAULTS {
-            self.faults.push(RuleFault { place, what });
-        }
-    }
-
-    /// Whether the rest of a file is not read, because it has too many faults to be a file of rules. `before` is the
-    /// number of faults found before the file. This decision is added to the faults even if their list is full.
-    pub(super) fn has_too_many_faults(&mut self, before: usize, place: &str) -> bool {
-        let is_over = self.fault_count - before >= MAX_FAULTS;
-        if is_over {
-            let what =
-                format!("there are more than {MAX_FAULTS} mistakes before this: it and what follows do not count");
-            self.faults.push(RuleFault { place: place.to_owned(), what });
-        }
-        is_over
-    }
-}
+use super::pattern::{Captures, Pattern, without_trailing_slash};
+use super::rule::RedirectRule;
+use super::rule_draft::{RuleDraft, RuleFault};
 
 /// Rules, with tables for matching.
 #[derive(Default, Clone)]
@@ -303,50 +154,6 @@ mod tests {
     }
 
     #[test]
-    fn these_statuses_ask_for_something_and_no_other() {
-        for status in 0..1000 {
-            let action = RuleAction::from_status(status);
-            let expected = match status {
-                301 | 302 | 303 | 307 | 308 => Some(RuleAction::Redirect(status)),
-                200 | 404 => Some(RuleAction::Rewrite(status)),
-                _ => None,
-            };
-            assert_eq!(action.as_ref().ok(), expected.as_ref(), "{status}");
-            assert_eq!(action.map_or(status, RuleAction::status), status);
-        }
-    }
-
-    #[test]
-    fn as_many_rules_count_as_may_and_what_is_beyond_is_told_once() {
-        for (line, most, word) in
-            [("/a{} /b\n", MAX_EXACT_RULES, "one address"), ("/a{}/* /b\n", MAX_PATTERN_RULES, "* or :name")]
-        {
-            let text =
-                |number: usize| (0..number).map(|n| line.replace("{}", &n.to_string())).collect::<Vec<_>>().concat();
-            let full = draft(&text(most));
-            assert_eq!((full.rules.len(), full.faults.len()), (most, 0));
-            let over = draft(&(text(most + 3) + "/one/more/:x /b\n/one /b\n"));
-            assert_eq!((over.rules.len(), over.faults.len()), (most + 1, 1), "rules of the other kind still count");
-            assert_eq!(over.faults[0].place, format!("_redirects:{}", most + 1));
-            assert!(over.faults[0].what.contains(word), "{}", over.faults[0]);
-        }
-    }
-
-    #[test]
-    fn a_file_is_read_up_to_its_thousandth_mistake() {
-        let wrong = |number: usize| "/a\n".repeat(number) + "/a /b\n";
-        let nearly = draft(&wrong(MAX_FAULTS - 1));
-        assert_eq!((nearly.rules.len(), nearly.faults.len()), (1, MAX_FAULTS - 1));
-        let full = draft(&wrong(MAX_FAULTS));
-        assert_eq!((full.rules.len(), full.faults.len()), (0, MAX_FAULTS + 1));
-        assert_eq!(full.faults[MAX_FAULTS].place, format!("_redirects:{}", MAX_FAULTS + 1));
-        // Each file has its own limit.
-        let mut draft = full;
-        netlify_files::read_headers("/a\n X-A: 1\n x\n", netlify_files::HEADERS_FILE, &mut draft);
-        assert!(!draft.fields.is_empty() && draft.faults.len() == MAX_FAULTS + 1);
-    }
-
-    #[test]
     fn rules_are_asked_in_their_order_until_one_leads_somewhere() {
         let some = rules("/x/* /1\n/x/a /2\n/x/a /3\n/x/:y /4!\n/y /5 301!\n/:z /6\n/x/* /7 301!\n");
         let asked = |address: &str, has: bool, wanted: &str| {
@@ -416,19 +223,6 @@ mod tests {
         ];
         for (number, other) in others.iter().enumerate() {
             assert!(one != *other && format!("{one:?}") != format!("{other:?}"), "{number}");
-        }
-    }
-
-    #[test]
-    fn answers_of_other_hosts_are_not_passed_on_and_redirects_to_them_are_made() {
-        for (line, is_rule) in [
-            ("/a https://x.example/ 200", false),
-            ("/a https://x.example/ 404", false),
-            ("/a https://x.example/ 301", true),
-            ("/a https://x.example/ 308!", true),
-            ("/a /b 200", true),
-        ] {
-            assert_eq!(draft(line).rules.len() == 1, is_rule, "{line}");
         }
     }
 }
