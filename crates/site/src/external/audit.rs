@@ -8,10 +8,10 @@ use docwharf_base::locks::Mutex;
 use crate::sealed_version::SealedVersion;
 
 use super::address::{AddressTarget, ExternalOrigin, classify_address};
-use super::policy_builder::BaseAddress;
+use super::csp::BaseAddress;
 use super::{ContentFact, FactSink, ResourceKind, SourceFormat, read_all};
 
-/// The number of pairs of origin and kind that are kept. Further ones are dropped, and [`Audit::more`] is set.
+/// The number of pairs of origin and kind that are kept. Further ones are dropped, and [`ExternalAudit::more`] is set.
 const MAX_NEEDS: usize = 8192;
 /// The number of needs of one file that are kept, and of origins that it mentions.
 const MAX_NEEDS_PER_FILE: usize = 512;

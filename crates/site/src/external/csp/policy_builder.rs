@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::Digest;
 
-use super::address::{AddressTarget, ExternalOrigin, classify_address};
-use super::csp::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
-use super::{ContentFact, FactSink, ResourceKind, SourceFormat};
+use super::super::address::{AddressTarget, ExternalOrigin, classify_address};
+use super::policy_template::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
+use super::super::{ContentFact, FactSink, ResourceKind, SourceFormat};
 
 /// The number of digests that are kept of one page. A header with more would be too long for clients.
 const MAX_DIGESTS_PER_PAGE: usize = 1200;
@@ -21,7 +21,7 @@ const MAX_ORIGINS_PER_KIND: usize = 256;
 
 /// The base address of one file, against which its relative addresses are resolved.
 #[derive(Debug, Default)]
-pub(super) struct BaseAddress {
+pub(in crate::external) struct BaseAddress {
     is_said: bool,
     origin: Option<ExternalOrigin>,
     /// The base address of the outer page, while a nested page is read.
@@ -30,21 +30,21 @@ pub(super) struct BaseAddress {
 
 impl BaseAddress {
     /// Begins a nested page. It inherits the base address of the outer page until it has a `base` element of its own.
-    pub(super) fn enter(&mut self) {
+    pub(in crate::external) fn enter(&mut self) {
         let inner = BaseAddress { is_said: false, origin: self.origin.clone(), outer: None };
         let outer = std::mem::replace(self, inner);
         self.outer = Some(Box::new(outer));
     }
 
     /// Ends the nested page.
-    pub(super) fn leave(&mut self) {
+    pub(in crate::external) fn leave(&mut self) {
         if let Some(outer) = self.outer.take() {
             *self = *outer;
         }
     }
 
     /// Classifies an address of the file. The first `base` element applies to the addresses behind it.
-    pub(super) fn leads(&mut self, kind: ResourceKind, text: &str) -> AddressTarget {
+    pub(in crate::external) fn leads(&mut self, kind: ResourceKind, text: &str) -> AddressTarget {
         let mut to = classify_address(text);
         if kind == ResourceKind::Base {
             if let (false, AddressTarget::External(origin)) = (self.is_said, &to) {

@@ -1,12 +1,4 @@
-//! Computes the content security policy (CSP Level 3) of each page from the facts about the site's files.
-//!
-//! A policy has two parts with different scopes. **Hash sources** of inline scripts belong to one page, because a list
-//! for the whole site would be too long for any header. **Host sources** belong to the whole site, because a page that
-//! is reached by a client-side navigation (Next.js) is shown under the policy of the page that was loaded first.
-//!
-//! Nonces are not used, because all clients get the same bytes of a page and cache them. `'strict-dynamic'` is not
-//! used, because it would block the page's own scripts from files. Hash sources for styles are used only on pages
-//! without scripts: the styles that scripts add to a page are not known here, and scripts often add styles.
+//! The policies of a site as text.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -15,12 +7,10 @@ use crate::sealed_version::SealedVersion;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::Digest;
 
-use super::ResourceKind;
-use super::address::ExternalOrigin;
+use super::super::ResourceKind;
+use super::super::address::ExternalOrigin;
 use super::policy_builder::{PolicyBuilder, PolicySink};
-use super::read_all;
-
-pub use super::policy_file::{PolicyFileFault, decode_policies, encode_policies};
+use super::super::read_all;
 
 /// The largest total length of the host sources of one directive in bytes. A directive with more allows whole schemes.
 const MAX_SOURCES_BYTES: usize = 600;
@@ -111,7 +101,7 @@ pub struct InlineCodeSet {
 /// The facts about one version from which its policies are made.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SitePolicies {
-    /// The set number of each file; [`NONE`] for a file that is not a page.
+    /// The set number of each file; [`NO_SET`] for a file that is not a page.
     pub(super) files: Vec<u32>,
     pub(super) sets: Vec<InlineCodeSet>,
     pub(super) digests: Vec<Digest>,

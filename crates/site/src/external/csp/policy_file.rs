@@ -7,9 +7,9 @@
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 
-use super::RESOURCE_KINDS;
-use super::address::ExternalOrigin;
-use super::csp::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
+use super::super::RESOURCE_KINDS;
+use super::super::address::ExternalOrigin;
+use super::policy_template::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
 
 const MAGIC: &[u8; 8] = b"DWHARFCP";
 /// The format version. It is increased whenever the layout changes, or the facts that are read from pages.
