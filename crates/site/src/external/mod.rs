@@ -8,16 +8,20 @@
 
 pub mod address;
 pub mod audit;
+mod base_address;
 pub mod character_references;
+pub mod content_fact;
 pub mod csp;
 pub mod css;
 mod element;
 mod inline;
 mod json_scripts;
+mod manifest;
 pub mod page;
 mod script;
 mod site_reader;
+pub mod source_format;
 mod xml;
 
-pub use site_reader::{ContentFact, RESOURCE_KINDS, ResourceKind, SourceFormat, source_format};
-use site_reader::{FactSink, read_all};
+pub use content_fact::{ContentFact, RESOURCE_KINDS, ResourceKind};
+pub use source_format::{SourceFormat, source_format};

@@ -3,172 +3,19 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use docwharf_base::codec::inflate::Inflate;
-use docwharf_base::model::digest::Digest;
-use docwharf_base::model::site_path::{file_name, is_hidden};
 
 use crate::index::IndexEntry;
 use crate::link_check::read_in_pieces;
-use crate::lookup::unserved_paths::RESERVED_FOLDER;
-use crate::media_types::{is_script, is_xml, media_type};
 use crate::sealed_version::SealedVersion;
 
-use super::{css, page, script, xml};
+use super::content_fact::{ContentFact, FactSink};
+use super::source_format::{SourceFormat, source_format};
+use super::{css, manifest, page, script, xml};
 
 /// The number of bytes that are read of one style sheet, script, manifest or XML document.
 const MAX_TEXT_BYTES: usize = 8 << 20;
 /// The number of bytes of a converted XML document that are parsed at a time.
 const PARSE_CHUNK_BYTES: usize = 64 << 10;
-
-/// The purpose for which a resource is fetched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum ResourceKind {
-    /// A script or module.
-    Script,
-    /// A style sheet, linked or imported.
-    Style,
-    /// A font.
-    Font,
-    /// An image, icon or background.
-    Image,
-    /// Audio, video or a text track.
-    Media,
-    /// A page in a frame.
-    Frame,
-    /// The content of an `object` or `embed` element.
-    Object,
-    /// A request of a script, such as `fetch` or a WebSocket.
-    Connect,
-    /// A worker: a script that runs in a thread of its own.
-    Worker,
-    /// A web app manifest.
-    Manifest,
-    /// The target of a form.
-    Form,
-    /// The address in a `base` element, against which relative addresses are resolved.
-    Base,
-    /// The target to which a page redirects its reader (`meta http-equiv=refresh`).
-    Refresh,
-    /// A resource hint that nothing depends on: preconnect, dns-prefetch, prefetch, prerender.
-    Hint,
-}
-
-/// All kinds, in the order of their numbers in the file of the policies.
-pub const RESOURCE_KINDS: [ResourceKind; 14] = [
-    ResourceKind::Script,
-    ResourceKind::Style,
-    ResourceKind::Font,
-    ResourceKind::Image,
-    ResourceKind::Media,
-    ResourceKind::Frame,
-    ResourceKind::Object,
-    ResourceKind::Connect,
-    ResourceKind::Worker,
-    ResourceKind::Manifest,
-    ResourceKind::Form,
-    ResourceKind::Base,
-    ResourceKind::Refresh,
-    ResourceKind::Hint,
-];
-
-impl ResourceKind {
-    /// The name of the kind in output for people and programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            ResourceKind::Script => "script",
-            ResourceKind::Style => "style",
-            ResourceKind::Font => "font",
-            ResourceKind::Image => "image",
-            ResourceKind::Media => "media",
-            ResourceKind::Frame => "frame",
-            ResourceKind::Object => "object",
-            ResourceKind::Connect => "connect",
-            ResourceKind::Worker => "worker",
-            ResourceKind::Manifest => "manifest",
-            ResourceKind::Form => "form",
-            ResourceKind::Base => "base",
-            ResourceKind::Refresh => "refresh",
-            ResourceKind::Hint => "hint",
-        }
-    }
-}
-
-/// One fact that was found in a file.
-#[derive(Debug, PartialEq, Eq)]
-pub enum ContentFact<'a> {
-    /// An address that a browser fetches, as written but with character references resolved.
-    Address(ResourceKind, &'a str),
-    /// An inline script, with the digest that is its hash source in a policy.
-    Script(Digest),
-    /// An event handler attribute such as `onclick`.
-    Handler(Digest),
-    /// An inline style sheet.
-    Style(Digest),
-    /// A `style` attribute.
-    StyleAttribute(Digest),
-    /// The page runs a script from a file.
-    Runs,
-    /// A `javascript:` address with code that has an effect.
-    CodeInAddress,
-    /// The page may have an inline script whose exact text, and therefore its hash, is not certain.
-    Unsure,
-    /// The page may have an inline style whose exact text, and therefore its hash, is not certain.
-    UnsureStyle,
-    /// A script evaluates text as code (`eval`, `Function`).
-    Evaluates,
-    /// A script runs WebAssembly.
-    Wasm,
-    /// A script installs a service worker.
-    ServiceWorker,
-    /// An address in a script whose purpose is not known.
-    Mention(&'a str),
-    /// A nested page (`srcdoc`) begins. Its `base` element does not apply to the outer page.
-    Enters,
-    /// The nested page has ended.
-    Leaves,
-}
-
-/// The format as which a file is parsed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SourceFormat {
-    /// HTML.
-    Html,
-    /// XML that a browser shows as a document. It may contain HTML and SVG elements.
-    Xml,
-    /// An SVG image. It may contain scripts and styles.
-    Svg,
-    /// CSS.
-    Style,
-    /// JavaScript.
-    Script,
-    /// A web app manifest.
-    Manifest,
-}
-
-/// Returns the format as which a file is parsed, by the media type that it is served with. `None` for a file that is
-/// not served or cannot name resources.
-pub fn source_format(path: &[u8]) -> Option<SourceFormat> {
-    if is_hidden(path) || path.split(|&b| b == b'/').next() == Some(RESERVED_FOLDER) {
-        return None;
-    }
-    match media_type(path)? {
-        "text/html" => Some(SourceFormat::Html),
-        "image/svg+xml" => Some(SourceFormat::Svg),
-        "text/css" => Some(SourceFormat::Style),
-        "application/manifest+json" => Some(SourceFormat::Manifest),
-        "application/json" if file_name(path) == b"manifest.json" => Some(SourceFormat::Manifest),
-        other if is_xml(other) => Some(SourceFormat::Xml),
-        other if is_script(other) => Some(SourceFormat::Script),
-        _ => None,
-    }
-}
-
-/// A receiver of facts. Each thread has its own.
-pub(super) trait FactSink {
-    /// Receives a fact about the current file.
-    fn record(&mut self, fact: ContentFact<'_>);
-    /// Ends the current file, which is number `file` of the index.
-    fn end_file(&mut self, file: usize, sort: SourceFormat);
-}
 
 /// Reads all files of `site` that can name resources, with `threads` threads, each with a sink made by `make`. `stop`
 /// is called before each file and between the pieces of pages and XML documents. Once it returns `true`, the result is
@@ -233,7 +80,7 @@ fn read_file(
         }
         SourceFormat::Style => css::read_css(&read_text(site, &entry, inflate), tell),
         SourceFormat::Script => script::read_script(&read_text(site, &entry, inflate), tell),
-        SourceFormat::Manifest => read_manifest(&read_text(site, &entry, inflate), tell),
+        SourceFormat::Manifest => manifest::read_manifest(&read_text(site, &entry, inflate), tell),
     }
 }
 
@@ -247,78 +94,11 @@ fn read_text(site: &SealedVersion, entry: &IndexEntry, inflate: &mut Inflate) ->
     String::from_utf8(all).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// Reports the images that a web app manifest names at any level: icons, screenshots, icons of shortcuts.
-fn read_manifest(text: &str, tell: &mut dyn FnMut(ContentFact<'_>)) {
-    fn walk(value: &serde_json::Value, tell: &mut dyn FnMut(ContentFact<'_>)) {
-        match value {
-            serde_json::Value::Array(items) => items.iter().for_each(|item| walk(item, tell)),
-            serde_json::Value::Object(fields) => {
-                for (name, value) in fields {
-                    match value.as_str() {
-                        Some(text) if name == "src" => tell(ContentFact::Address(ResourceKind::Image, text)),
-                        _ => walk(value, tell),
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    // The recursion is bounded: serde_json refuses more than 128 levels.
-    if let Ok(value) = serde_json::from_str(text) {
-        walk(&value, tell);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::content_fact::{RESOURCE_KINDS, ResourceKind};
     use super::*;
     use crate::sealed_version::made::sealed;
-
-    #[test]
-    fn a_file_is_read_as_what_browsers_take_it_for() {
-        for (path, expected) in [
-            ("index.html", Some(SourceFormat::Html)),
-            ("a/b.HTM", Some(SourceFormat::Html)),
-            ("a.svg", Some(SourceFormat::Svg)),
-            ("a.css", Some(SourceFormat::Style)),
-            ("a.js", Some(SourceFormat::Script)),
-            ("a.mjs", Some(SourceFormat::Script)),
-            ("a.webmanifest", Some(SourceFormat::Manifest)),
-            ("a/manifest.json", Some(SourceFormat::Manifest)),
-            ("a.json", None),
-            ("a.xml", Some(SourceFormat::Xml)),
-            ("a.xhtml", Some(SourceFormat::Xml)),
-            ("a.txt", None),
-            ("a.png", None),
-            ("LICENSE", None),
-            (".git/a.html", None),
-            ("a/.b.css", None),
-            (".well-known/a.html", Some(SourceFormat::Html)),
-            ("_docwharf/a.html", None),
-            ("_docwharf.html", Some(SourceFormat::Html)),
-            ("a/_docwharf/a.html", Some(SourceFormat::Html)),
-        ] {
-            assert_eq!(source_format(path.as_bytes()), expected, "{path}");
-        }
-    }
-
-    #[test]
-    fn a_manifest_names_its_pictures_on_any_level() {
-        for (text, expected) in [
-            (r#"{"icons": [{"src": "a"}, {"src": "b", "sizes": "c"}], "start_url": "no"}"#, &["a", "b"][..]),
-            (r#"{"shortcuts": [{"icons": [{"src": "a"}]}], "src": {"src": "b"}}"#, &["a", "b"]),
-            (r#"[[{"src": "a"}]]"#, &["a"]),
-            (r#"{"src": 7, "icons": "no"}"#, &[]),
-            (r#"{"icons": [{"src": "a"}"#, &[]),
-        ] {
-            let mut all = Vec::new();
-            read_manifest(text, &mut |fact| {
-                let ContentFact::Address(ResourceKind::Image, text) = fact else { panic!("{fact:?}") };
-                all.push(text.to_owned());
-            });
-            assert_eq!(all, expected, "{text}");
-        }
-    }
 
     /// Collects the addresses of each file.
     #[derive(Default)]

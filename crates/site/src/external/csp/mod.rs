@@ -8,13 +8,32 @@
 //! used, because it would block the page's own scripts from files. Hash sources for styles are used only on pages
 //! without scripts: the styles that scripts add to a page are not known here, and scripts often add styles.
 
+mod host_sources;
 mod policy_builder;
 mod policy_file;
 mod policy_template;
+mod site_policies;
 
-pub(super) use policy_builder::BaseAddress;
+use docwharf_base::locks::Mutex;
+
+use crate::sealed_version::SealedVersion;
+
+use super::site_reader::read_all;
+use policy_builder::{PolicyBuilder, PolicySink};
+
 pub use policy_file::{PolicyFileFault, decode_policies, encode_policies};
-pub use policy_template::{
-    CspPreset, CspRules, InlineCodeSet, PolicyStatistics, PolicyTemplate, SiteFacts, SitePolicies, compute_policies,
-    provisional_policy,
-};
+pub use policy_template::{CspPreset, CspRules, PolicyStatistics, PolicyTemplate, provisional_policy};
+pub use site_policies::{InlineCodeSet, SiteFacts, SitePolicies};
+
+/// Reads all of `site` with `threads` threads and computes its policies. Once `stop` returns `true`, the result is
+/// `None`.
+pub fn compute_policies(
+    site: &SealedVersion,
+    threads: usize,
+    stop: &(dyn Fn() -> bool + Sync),
+) -> Option<SitePolicies> {
+    let builder = Mutex::new(PolicyBuilder::new(site.index().len()));
+    let collectors = read_all(site, threads, stop, || PolicySink::new(&builder))?;
+    collectors.into_iter().for_each(PolicySink::finish);
+    Some(builder.into_inner().policies())
+}
