@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::bundle::BundleReadError;
+use crate::bundle::bundle_reader::BundleReadError;
 use crate::bundle::zip::{CompressionMethod, ZipArchive, ZipEntry};
 use crate::bundle::zip_entry::{VerifiedZipEntry, ZipEntryReader};
 use crate::index::{EntryCompression, IndexEntry};

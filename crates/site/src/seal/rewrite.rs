@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use crate::bundle::bundle_reader::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader};
 use crate::bundle::refusal::BundleFault;
-use crate::bundle::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader};
 use crate::image::{ImageMember, ImageWriter};
 use crate::index::{EntryCompression, IndexEntry};
 use crate::media_types::is_compressible;
