@@ -11,15 +11,23 @@
 mod adopt;
 pub mod coding_writer;
 mod growing_copy;
+mod image_space;
+mod new_image;
 #[allow(clippy::disallowed_methods)] // the user names the target
 pub mod pack;
 mod rewrite;
 mod seal_bundle;
+mod seal_error;
+mod seal_options;
+mod seal_zip;
 #[allow(clippy::disallowed_methods)] // the user names the target
 pub mod unpack;
+mod verified_bundle;
+mod verify;
 
-use seal_bundle::GatheredEntries;
-pub use seal_bundle::{
-    FilePlace, IMAGE_FILE_NAME, ImageSpace, SealError, SealOptions, SealProgress, SealedBundle, VerifiedBundle, seal,
-    seal_arriving, seal_opened, verify, verify_image, verify_opened_image, verify_slowly,
-};
+pub use image_space::{FilePlace, IMAGE_FILE_NAME, ImageSpace};
+pub use seal_bundle::{seal, seal_arriving, seal_opened};
+pub use seal_error::SealError;
+pub use seal_options::{SealOptions, SealProgress};
+pub use verified_bundle::{SealedBundle, VerifiedBundle};
+pub use verify::{verify, verify_image, verify_opened_image, verify_slowly};

@@ -9,7 +9,12 @@ use crate::bundle::bundle_reader::{BundleKind, BundleReader};
 use crate::bundle::folder::FolderReader;
 use docwharf_base::model::site_path::SitePath;
 
-use super::{ImageSpace, SealError, SealOptions, SealProgress, VerifiedBundle, seal, verify};
+use super::image_space::ImageSpace;
+use super::seal_bundle::seal;
+use super::seal_error::SealError;
+use super::seal_options::{SealOptions, SealProgress};
+use super::verified_bundle::VerifiedBundle;
+use super::verify::verify;
 
 /// zlib's default level: a bundle is written once and transferred often.
 const GZIP_LEVEL: u32 = 6;

@@ -22,7 +22,8 @@ use docwharf_base::locks::{Condvar, Mutex, MutexGuard};
 use docwharf_base::model::digest::Sha256Hasher;
 use docwharf_base::model::site_path::SitePath;
 
-use super::{GatheredEntries, SealOptions, SealProgress};
+use super::seal_options::{SealOptions, SealProgress};
+use super::verified_bundle::GatheredEntries;
 
 /// The maximum content of a batch, in bytes.
 const BATCH_BYTES: usize = 512 * 1024;
