@@ -1,17 +1,23 @@
-//! Finds the addresses that a style sheet fetches: imports, fonts, images. The style sheet is read token by token (CSS
-//! Syntax Module Level 3): `curl(` is not a `url(`, `u\72l(` is one, and text in a comment or a string is neither.
+//! Finds the addresses that a style sheet fetches: imports, fonts, images. `cssparser` reads the tokens (CSS Syntax
+//! Module Level 3): `curl(` is not a `url(`, `u\72l(` is one, and text in a comment or a string is neither.
+//!
+//! The tokens are read as one flat sequence, and the open blocks are on a stack here: a caller of `cssparser` enters a
+//! block by a call inside a call, and a hostile style sheet opens millions.
 
-use std::borrow::Cow;
 use std::ops::Range;
+
+use cssparser::{Parser, ParserInput, Token, match_ignore_ascii_case};
 
 use super::content_fact::{ContentFact, ResourceKind};
 
 /// An upper bound in bytes for an address in a style sheet. Anything longer is content (`data:`).
 const MAX_ADDRESS_BYTES: usize = 4096;
 
-/// Reports each address in a style sheet or `style` attribute.
+/// Reports each address in a style sheet or `style` attribute, up to [`MAX_ADDRESS_BYTES`] of it.
 pub(super) fn read_css(css: &str, tell: &mut dyn FnMut(ContentFact<'_>)) {
-    scan(css, &mut |kind, _, text| tell(ContentFact::Address(kind, text)));
+    scan(css, &mut |kind, _, text| {
+        tell(ContentFact::Address(kind, &text[..text.floor_char_boundary(MAX_ADDRESS_BYTES)]));
+    });
 }
 
 /// Reports the place and the text of each address in a style sheet or `style` attribute. The text in this place can be
@@ -25,9 +31,15 @@ pub fn find_addresses(css: &str, tell: &mut dyn FnMut(Range<usize>, &str)) {
 }
 
 fn scan(css: &str, tell: &mut AddressCallback<'_>) {
-    let mut reader = CssReader { css, at: 0, open: Vec::new(), fonts: 0, rule: AtRule::None, tell };
-    while reader.at < css.len() {
-        reader.token();
+    let mut reader = CssReader { css, open: Vec::new(), open_fonts: 0, rule: AtRule::None, tell };
+    let mut input = ParserInput::new(css);
+    loop {
+        // A parser skips a block that it is not told to enter. A new one does not know that a block was opened, and
+        // goes on with the next token.
+        let mut parser = Parser::new(&mut input);
+        let start = parser.position().byte_index();
+        let Ok(token) = parser.next_including_whitespace_and_comments().cloned() else { return };
+        reader.read_token(&token, start..parser.position().byte_index());
     }
 }
 
@@ -59,241 +71,100 @@ enum AtRule {
 
 struct CssReader<'a> {
     css: &'a str,
-    at: usize,
     open: Vec<CssBlock>,
     /// The number of open `@font-face` blocks.
-    fonts: usize,
+    open_fonts: usize,
     rule: AtRule,
     tell: &'a mut AddressCallback<'a>,
 }
 
-impl<'a> CssReader<'a> {
-    fn peek(&self, ahead: usize) -> Option<u8> {
-        self.css.as_bytes().get(self.at + ahead).copied()
-    }
-
-    /// Reads one token.
-    fn token(&mut self) {
-        let Some(byte) = self.peek(0) else { return };
-        match byte {
-            b'/' if self.peek(1) == Some(b'*') => {
-                let end = self.css[self.at + 2..].find("*/");
-                self.at = end.map_or(self.css.len(), |end| self.at + 2 + end + 2);
-            }
-            b'"' | b'\'' => self.string(),
-            b'@' => {
-                self.at += 1;
-                let name = self.name();
-                self.rule = match name.to_ascii_lowercase().as_str() {
+impl CssReader<'_> {
+    /// Reads the token at `place`.
+    fn read_token(&mut self, token: &Token<'_>, place: Range<usize>) {
+        match token {
+            Token::AtKeyword(name) => {
+                self.rule = match_ignore_ascii_case! { name,
                     "import" => AtRule::Import,
                     "font-face" => AtRule::Font,
                     "namespace" | "document" | "-moz-document" => AtRule::Names,
                     _ => self.rule,
                 };
             }
-            // Neither `#url` nor `1url` can be the name of a function.
-            b'#' | b'0'..=b'9' => {
-                self.at += 1;
-                self.name();
+            Token::Function(name) => {
+                self.open_block(match_ignore_ascii_case! { name,
+                    "url" | "src" | "image-set" | "-webkit-image-set" => CssBlock::Addresses,
+                    _ => CssBlock::Other,
+                });
             }
-            _ if is_name(byte) || self.is_escape() => self.word(),
-            b'{' => {
-                let is_font = self.rule == AtRule::Font;
-                self.push(if is_font { CssBlock::Font } else { CssBlock::Block });
+            Token::ParenthesisBlock | Token::SquareBracketBlock => self.open_block(CssBlock::Other),
+            Token::CurlyBracketBlock => {
+                self.open_block(if self.rule == AtRule::Font { CssBlock::Font } else { CssBlock::Block });
                 self.rule = AtRule::None;
             }
-            b'(' | b'[' => self.push(CssBlock::Other),
-            b')' | b']' => self.pop(&[CssBlock::Addresses, CssBlock::Other]),
-            b'}' => self.pop(&[CssBlock::Block, CssBlock::Font]),
-            b';' => {
-                self.rule = AtRule::None;
-                self.at += 1;
+            Token::CloseParenthesis | Token::CloseSquareBracket => {
+                self.close_block(&[CssBlock::Addresses, CssBlock::Other]);
             }
-            _ => self.at += 1,
+            Token::CloseCurlyBracket => self.close_block(&[CssBlock::Block, CssBlock::Font]),
+            Token::Semicolon => self.rule = AtRule::None,
+            Token::UnquotedUrl(address) => {
+                let opening = self.css[place.clone()].find('(').map_or(0, |at| at + 1);
+                self.read_address(place, opening, address);
+            }
+            Token::QuotedString(address)
+                if self.rule == AtRule::Import || self.open.last() == Some(&CssBlock::Addresses) =>
+            {
+                self.read_address(place, 1, address);
+            }
+            // A string or an address with a syntax error makes its declaration invalid.
+            _ => {}
         }
     }
 
-    fn push(&mut self, open: CssBlock) {
-        self.fonts += usize::from(open == CssBlock::Font);
+    fn open_block(&mut self, open: CssBlock) {
+        self.open_fonts += usize::from(open == CssBlock::Font);
         self.open.push(open);
-        self.at += 1;
     }
 
     /// Closes the innermost open block or function, if it is one of `these`.
-    fn pop(&mut self, these: &[CssBlock]) {
+    fn close_block(&mut self, these: &[CssBlock]) {
         if let Some(open) = self.open.pop_if(|open| these.contains(open)) {
-            self.fonts -= usize::from(open == CssBlock::Font);
-        }
-        self.at += 1;
-    }
-
-    /// Reads a name, which may be the name of a function.
-    fn word(&mut self) {
-        let name = self.name();
-        if self.peek(0) != Some(b'(') {
-            return;
-        }
-        let is_url = name.eq_ignore_ascii_case("url");
-        let takes = ["url", "src", "image-set", "-webkit-image-set"].iter().any(|one| name.eq_ignore_ascii_case(one));
-        self.push(if takes { CssBlock::Addresses } else { CssBlock::Other });
-        if is_url {
-            let rest = self.css[self.at..].trim_start_matches(is_space);
-            if !rest.starts_with(['"', '\'']) {
-                self.at = self.css.len() - rest.len();
-                self.open.pop();
-                self.bare();
-            }
+            self.open_fonts -= usize::from(open == CssBlock::Font);
         }
     }
 
-    /// Reads an address without quotes in `url(`, up to the closing parenthesis.
-    fn bare(&mut self) {
-        let start = self.at;
-        let mut is_good = true;
-        while let Some(byte) = self.peek(0) {
-            match byte {
-                b')' => break,
-                b'\\' => self.at += 1,
-                b'"' | b'\'' | b'(' => is_good = false,
-                _ => {}
-            }
-            self.at += 1;
-        }
-        self.at = self.at.min(self.css.len());
-        let text = cut(self.css, start, self.at);
-        self.at += 1;
-        // An address that contains a quote, a parenthesis or white space is invalid and not fetched.
-        let text = text.trim_matches(is_space);
-        if is_good && (text.contains('\\') || !text.contains(is_space)) {
-            self.tell(text);
-        }
-    }
-
-    fn string(&mut self) {
-        let quote = self.peek(0);
-        self.at += 1;
-        let start = self.at;
-        while let Some(byte) = self.peek(0) {
-            match byte {
-                b'\\' if self.css[self.at..].starts_with("\\\r\n") => self.at += 2,
-                b'\\' => self.at += 1,
-                // The string is not closed, so the declaration that contains it is invalid.
-                b'\n' | b'\r' | b'\x0c' => return,
-                _ if Some(byte) == quote => break,
-                _ => {}
-            }
-            self.at += 1;
-        }
-        self.at = self.at.min(self.css.len());
-        let text = cut(self.css, start, self.at);
-        self.at += 1;
-        if self.rule == AtRule::Import || self.open.last() == Some(&CssBlock::Addresses) {
-            self.tell(text.trim());
-        }
-    }
-
-    fn tell(&mut self, written: &str) {
+    /// Reads the address of the token at `place`, which begins `opening` bytes after the token.
+    fn read_address(&mut self, place: Range<usize>, opening: usize, address: &str) {
         let kind = match self.rule {
             AtRule::Names => return,
             AtRule::Import => ResourceKind::Style,
-            _ if self.fonts > 0 => ResourceKind::Font,
+            _ if self.open_fonts > 0 => ResourceKind::Font,
             _ => ResourceKind::Image,
         };
         if self.rule == AtRule::Import {
             // The conditions behind the address of an import name nothing that is fetched.
             self.rule = AtRule::None;
         }
-        if !written.is_empty() {
-            // `written` is always a slice of the style sheet, so the difference is its offset.
-            let start = written.as_ptr() as usize - self.css.as_ptr() as usize;
-            (self.tell)(kind, start..start + written.len(), &unescaped(written));
+        let address = address.trim_matches(is_space);
+        if !address.is_empty() {
+            let place = written_place(&self.css[place.clone()], opening, place.start);
+            (self.tell)(kind, place, address);
         }
-    }
-
-    /// Reads a name and resolves its escapes. The name may be empty.
-    fn name(&mut self) -> Cow<'a, str> {
-        let start = self.at;
-        loop {
-            if self.peek(0).is_some_and(is_name) {
-                self.at += 1;
-            } else if self.is_escape() {
-                // The skipped byte may be the first one of a multi-byte character; the others count as name bytes.
-                self.at += 2;
-                let is_hex = |byte: Option<u8>| byte.is_some_and(|b| b.is_ascii_hexdigit());
-                if is_hex(self.css.as_bytes().get(self.at - 1).copied()) {
-                    (0..5).for_each(|_| self.at += usize::from(is_hex(self.peek(0))));
-                    self.at += usize::from(self.peek(0).is_some_and(|b| is_space(char::from(b))));
-                }
-            } else {
-                break;
-            }
-        }
-        self.at = self.at.min(self.css.len());
-        // No name that has a meaning here is longer, even if all of its characters are escaped.
-        unescaped(self.css.get(start..self.at).filter(|text| text.len() <= 256).unwrap_or_default())
-    }
-
-    fn is_escape(&self) -> bool {
-        self.peek(0) == Some(b'\\') && self.peek(1).is_some_and(|b| !matches!(b, b'\n' | b'\r' | b'\x0c'))
     }
 }
 
-fn is_name(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || byte >= 0x80
+/// Returns the place of the address in `token`, a string or a `url(…)` that begins at `start`: without quotes,
+/// parentheses and white space. The end of the style sheet may have cut the token off.
+fn written_place(token: &str, opening: usize, start: usize) -> Range<usize> {
+    let closing = if token.starts_with(['"', '\'']) { &token[..1] } else { ")" };
+    let inner = &token[opening..];
+    let inner = inner.strip_suffix(closing).unwrap_or(inner);
+    let written = inner.trim_start_matches(is_space);
+    let start = start + opening + (inner.len() - written.len());
+    start..start + written.trim_end_matches(is_space).len()
 }
 
 fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\n' | '\r' | '\x0c')
-}
-
-/// Returns a part of the style sheet, cut off after [`LONGEST`] bytes. The part is empty if its bounds are inside a
-/// character, where an escape in hostile text may end.
-fn cut(css: &str, start: usize, end: usize) -> &str {
-    let end = if end.saturating_sub(start) > MAX_ADDRESS_BYTES {
-        css.floor_char_boundary(start + MAX_ADDRESS_BYTES)
-    } else {
-        end
-    };
-    css.get(start..end).unwrap_or_default()
-}
-
-/// Resolves the escapes in a text (CSS Syntax Module Level 3, 4.3.7).
-fn unescaped(text: &str) -> Cow<'_, str> {
-    if !text.contains('\\') {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len());
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        if letter != '\\' {
-            out.push(letter);
-            continue;
-        }
-        let mut number: Option<u32> = None;
-        for _ in 0..6 {
-            let Some(digit) = letters.next_if(char::is_ascii_hexdigit) else { break };
-            number = Some(number.unwrap_or(0) * 16 + digit.to_digit(16).unwrap_or(0));
-        }
-        match number {
-            Some(number) => {
-                out.push(char::from_u32(number).filter(|c| *c != '\0').unwrap_or(char::REPLACEMENT_CHARACTER));
-                if letters.next_if_eq(&'\r').is_some() {
-                    letters.next_if_eq(&'\n');
-                } else {
-                    letters.next_if(|c| is_space(*c));
-                }
-            }
-            None => match letters.next() {
-                // An escaped line end in a string is removed.
-                Some('\r') => {
-                    letters.next_if_eq(&'\n');
-                }
-                Some('\n' | '\x0c') | None => {}
-                Some(letter) => out.push(letter),
-            },
-        }
-    }
-    Cow::Owned(out)
 }
 
 #[cfg(test)]
@@ -353,6 +224,27 @@ mod tests {
     fn escapes_stand_for_what_they_stand_for() {
         let css = "a { x: u\\72l(a\\29 b\\)c), \\000075 rl('d\\\ne\\27'), \\75\\72\\6C\n( f ), url(\\61\\0\\110000 g), url(\\é) }";
         assert_eq!(found(css), ["image a)b)c", "image de'", "image f", "image a\u{fffd}\u{fffd}g", "image é"]);
+    }
+
+    #[test]
+    fn an_address_is_read_as_browsers_read_it() {
+        for (css, expected) in [
+            ("<!--url(a)-->", &["image a"][..]),
+            ("a { x: url(a\0b), url('c\0d') }", &["image a\u{fffd}b", "image c\u{fffd}d"]),
+            ("a { x: url(a\u{1}b), url(\\61\n) }", &["image a"]),
+            ("a { x: url(a\\62  c), url(d\\65  ), url(f\\\ng) }", &["image de"]),
+            ("a { x: url(b\\", &["image b\u{fffd}"]),
+            ("a { x: url('b\\", &["image b"]),
+            ("a { x: url( ' b\t' ) }", &["image b"]),
+            ("a { x: url(), url(''), url(' ') }", &[]),
+        ] {
+            assert_eq!(found(css), expected, "{css:?}");
+        }
+        let mut told = Vec::new();
+        let css = "@import ' é\\61 ' ; a { x: u\\72l( 😀 ), src(\" b\" ), url(c";
+        find_addresses(css, &mut |place, text| told.push((css[place].to_owned(), text.to_owned())));
+        let expected = [("é\\61", "éa"), ("😀", "😀"), ("b", "b"), ("c", "c")];
+        assert_eq!(told, expected.map(|(written, text)| (written.to_owned(), text.to_owned())));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::site_policies::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
 
 const MAGIC: &[u8; 8] = b"DWHARFCP";
 /// The format version. It is increased whenever the layout changes, or the facts that are read from pages.
-const FORMAT_VERSION: u32 = 3;
+const FORMAT_VERSION: u32 = 4;
 /// The position of the first of the site's flags that say for which kinds there are too many origins.
 const TOO_MANY_FLAGS_SHIFT: u32 = 8;
 
