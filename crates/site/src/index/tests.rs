@@ -1,0 +1,261 @@
+
+use super::*;
+
+fn sample() -> (Vec<u8>, VersionId) {
+    let entry = |n: u64| IndexEntry {
+        coding: EntryCompression::Deflate,
+        offset: n,
+        coded_len: 5,
+        len: 9,
+        crc: 7,
+        content: Digest::of(&[n as u8]),
+        coded_crc: 1,
+        last_header_bit: 3,
+        spare_bits: 2,
+        modified: -5,
+    };
+    let mut manifest = VersionManifest::default();
+    let files: Vec<(&[u8], IndexEntry)> = vec![(b"a.html", entry(0)), (b"a.md", entry(5)), (b"b", entry(10))];
+    for (path, entry) in &files {
+        manifest.add(&entry.content, entry.len, path);
+    }
+    let id = manifest.id();
+    (encode_index(15, id, &files), id)
+}
+
+#[test]
+fn what_was_written_is_found() {
+    let (bytes, id) = sample();
+    let index = ImageIndex::decode(bytes, 15, id).unwrap();
+    assert_eq!([&b"a.html"[..], b"a.md", b"b", b"a."].map(|path| index.find(path)), [Some(0), Some(1), Some(2), None]);
+    assert_eq!(
+        (index.first_from(b"a.i"), index.first_from(b"b"), index.first_from(b"c")),
+        (Some(&b"a.md"[..]), Some(&b"b"[..]), None)
+    );
+    assert_eq!([0, 1, 2].map(|page| index.markdown(page)), [Some(1), None, None]);
+    assert_eq!((index.path(2), index.entry(2).offset, index.entry(2).modified), (&b"b"[..], 10, -5));
+}
+
+#[test]
+fn any_flipped_bit_and_any_other_length_is_noticed() {
+    let (bytes, id) = sample();
+    // The check before a request is answered.
+    let read = |bytes: &[u8], len, id| ImageIndex::read(Bytes::copy_from_slice(bytes), len, id);
+    assert!(read(&bytes, 15, id).is_ok());
+    for bit in 0..bytes.len() * 8 {
+        let mut wrong = bytes.clone();
+        wrong[bit / 8] ^= 1 << (bit % 8);
+        assert!(read(&wrong, 15, id).is_err() && ImageIndex::decode(wrong, 15, id).is_err(), "bit {bit}");
+    }
+    for cut in 0..bytes.len() {
+        assert!(read(&bytes[..cut], 15, id).is_err(), "cut at {cut}");
+        assert!(ImageIndex::decode(bytes[..cut].to_vec(), 15, id).is_err(), "cut at {cut}");
+    }
+    let other = VersionId(Digest::of(b"other"));
+    assert!(read(&bytes, 14, id).is_err() && read(&bytes, 15, other).is_err());
+    assert!(ImageIndex::decode(bytes.clone(), 14, id).is_err() && ImageIndex::decode(bytes, 15, other).is_err());
+}
+
+/// Sets the CRC-32 that matches the changed bytes.
+fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let sum_at = bytes.len() - CRC32_BYTES;
+    let sum = crc32fast::hash(&bytes[..sum_at]);
+    bytes[sum_at..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn a_checksum_that_fits_the_damage_does_not_hide_it() {
+    let (bytes, id) = sample();
+    for bit in 0..(bytes.len() - CRC32_BYTES) * 8 {
+        let mut wrong = bytes.clone();
+        wrong[bit / 8] ^= 1 << (bit % 8);
+        let wrong = summed(wrong);
+        assert!(ImageIndex::decode(wrong.clone(), 15, id).is_err(), "bit {bit}");
+        // An index that passes the first check stays within its bounds.
+        if let Ok(index) = ImageIndex::read(wrong.into(), 15, id) {
+            for file in 0..index.len() {
+                let entry = index.entry(file);
+                assert!(entry.offset + entry.coded_len <= 15, "bit {bit}");
+            }
+        }
+    }
+}
+
+#[test]
+fn whatever_a_disk_makes_of_it_after_it_was_checked_nobody_panics_or_waits() {
+    let (bytes, id) = sample();
+    let good = ImageIndex::decode(bytes.clone(), 15, id).unwrap();
+    let ask = |bytes: Vec<u8>| {
+        let index = ImageIndex { bytes: bytes.into(), ..good.clone() };
+        for file in 0..index.len() {
+            let _ = (index.path(file), index.entry(file), index.markdown(file));
+        }
+        let missing = [&b""[..], b"a", b"a/b.html", b"zz"].map(|path| (index.find(path), index.first_from(path)));
+        assert!(missing.iter().all(|(file, _)| file.is_none_or(|file| file < index.len())));
+        let _ = index.verify(id);
+    };
+    for bit in 0..bytes.len() * 8 {
+        let mut wrong = bytes.clone();
+        wrong[bit / 8] ^= 1 << (bit % 8);
+        ask(wrong);
+    }
+    ask(vec![0; bytes.len()]);
+    ask(vec![0xff; bytes.len()]);
+    // A table without an empty slot.
+    let mut full = bytes.clone();
+    full[good.at[0]..good.at[1]].fill(0);
+    ask(full);
+}
+
+/// Converts a sample to the previous format.
+fn of_before(bytes: &[u8]) -> Vec<u8> {
+    let index = ImageIndex::read(Bytes::copy_from_slice(bytes), 15, sample().1).unwrap();
+    let mut old = bytes[..PREVIOUS_HEADER_BYTES].to_vec();
+    old[8..12].copy_from_slice(&PREVIOUS_FORMAT_VERSION.to_le_bytes());
+    old.extend_from_slice(&bytes[HEADER_BYTES..index.at[0]]);
+    old.extend_from_slice(&bytes[index.at[2]..index.at[3]]);
+    let digest = Digest::of(&old);
+    old.extend_from_slice(&digest.0);
+    old
+}
+
+#[test]
+fn an_index_of_the_format_before_is_taken_over_if_it_is_whole() {
+    let (bytes, id) = sample();
+    let old = of_before(&bytes);
+    assert!(ImageIndex::read(Bytes::from(old.clone()), 15, id).is_err(), "only after it has been taken over");
+    assert_eq!(ImageIndex::decode(old.clone(), 15, id).unwrap().bytes(), bytes);
+    assert!(ImageIndex::decode(old.clone(), 14, id).is_err());
+    for bit in 0..old.len() * 8 {
+        let mut wrong = old.clone();
+        wrong[bit / 8] ^= 1 << (bit % 8);
+        assert!(ImageIndex::decode(wrong, 15, id).is_err(), "bit {bit}");
+    }
+    for cut in 0..old.len() {
+        assert!(ImageIndex::decode(old[..cut].to_vec(), 15, id).is_err(), "cut at {cut}");
+    }
+}
+
+/// Sets the SHA-256 and the CRC-32 that match the changed bytes.
+fn digested(mut bytes: Vec<u8>) -> Vec<u8> {
+    let end = bytes.len() - CRC32_BYTES - SHA256_BYTES;
+    let digest = Digest::of(&bytes[..end]);
+    bytes[end..end + SHA256_BYTES].copy_from_slice(&digest.0);
+    summed(bytes)
+}
+
+fn put(bytes: &[u8], at: usize, with: &[u8]) -> Vec<u8> {
+    let mut other = bytes.to_vec();
+    other[at..at + with.len()].copy_from_slice(with);
+    other
+}
+
+#[test]
+fn each_bound_is_looked_at_before_anything_is_answered_whatever_the_checksum_says() {
+    let (bytes, id) = sample();
+    let [table, pairs, paths, _] = ImageIndex::read(bytes.clone().into(), 15, id).unwrap().at;
+    let last = HEADER_BYTES + 2 * RECORD_BYTES;
+    let read = |bytes: Vec<u8>| ImageIndex::read(summed(bytes).into(), 15, id).map(drop);
+    let (word, long) = (|n: u32| n.to_le_bytes(), |n: u64| n.to_le_bytes());
+    for (at, with, why) in [
+        (0, &b"d"[..], "another format"),
+        (8, &word(FORMAT_VERSION + 1), "another format"),
+        (12, &word(2), "length"),
+        (56, &long(10), "length"),
+        (56, &long(u64::MAX), "length"),
+        // The total length is right, but the hash table has another size.
+        (64, &[word(4), word(3)].concat(), "length"),
+        (16, &long(14), "another image"),
+        (55, &[bytes[55] ^ 1], "another image"),
+        (last, &word(11), "a path out of bounds"),
+        (last, &word(u32::MAX), "a path out of bounds"),
+        (last + 4, &[2, 0], "a path out of bounds"),
+        (last + 12, &long(11), "a file out of bounds"),
+        (last + 12, &long(u64::MAX), "a file out of bounds"),
+        (last + 20, &long(6), "a file out of bounds"),
+        (table, &word(3), "a slot out of bounds"),
+        (table, &word(EMPTY_SLOT - 1), "a slot out of bounds"),
+        (pairs, &word(3), "Markdown out of bounds"),
+        (pairs + 4, &word(3), "Markdown out of bounds"),
+    ] {
+        assert_eq!(read(put(&bytes, at, with)), Err(IndexFault(why)), "{at} {with:?}");
+    }
+    for (at, with) in [
+        (last + 4, &[0, 0][..]),
+        (last + 12, &long(0)),
+        (last + 20, &long(0)),
+        (table, &word(2)),
+        (table, &word(EMPTY_SLOT)),
+        (pairs, &word(2)),
+        (pairs + 4, &word(2)),
+    ] {
+        assert_eq!(read(put(&bytes, at, with)), Ok(()), "{at} {with:?}");
+    }
+    let with_pairs = |more: u32| {
+        let mut all = put(&bytes, 68, &word(1 + more));
+        all.splice(paths..paths, vec![0; more as usize * 8]);
+        all
+    };
+    assert_eq!((read(with_pairs(2)), read(with_pairs(3))), (Ok(()), Err(IndexFault("length"))));
+    let wrong = put(&bytes, last + 8, &word(8));
+    assert_eq!(ImageIndex::read(wrong.into(), 15, id).map(drop), Err(IndexFault("checksum")));
+}
+
+#[test]
+fn what_a_proof_finds_is_told_by_what_is_wrong() {
+    let (bytes, id) = sample();
+    let [table, pairs, _, _] = ImageIndex::read(bytes.clone().into(), 15, id).unwrap().at;
+    let proved = |bytes: Vec<u8>| ImageIndex::read(bytes.into(), 15, id).unwrap().verify(id);
+    let last = HEADER_BYTES + 2 * RECORD_BYTES;
+    // The version id does not cover the date of a file; the digest of the index does.
+    let dated = put(&bytes, last + 44, &7u64.to_le_bytes());
+    assert_eq!((proved(digested(dated.clone())), proved(summed(dated))), (Ok(()), Err(IndexFault("digest"))));
+    let slot = (0..8).map(|n| table + n * 4).find(|&at| read_u32_le(&bytes, at) == 0).unwrap();
+    for (at, with, why) in [
+        (last + 52, &[bytes[last + 52] ^ 1][..], "version id"),
+        (last + 28, &8u64.to_le_bytes(), "version id"),
+        (slot, &EMPTY_SLOT.to_le_bytes(), "a path that is not found"),
+        (pairs, &1u32.to_le_bytes(), "Markdown"),
+        (pairs + 4, &2u32.to_le_bytes(), "Markdown"),
+    ] {
+        assert_eq!(proved(digested(put(&bytes, at, with))), Err(IndexFault(why)), "{at}");
+    }
+    let good = ImageIndex::decode(bytes, 15, id).unwrap();
+    assert_eq!(good.verify(VersionId(Digest::of(b"other"))), Err(IndexFault("version id")));
+    for names in [[b"b", b"a"], [b"a", b"a"]] {
+        let files = names.map(|name| (&name[..], good.entry(0)));
+        let index = ImageIndex::read(encode_index(15, id, &files).into(), 15, id).unwrap();
+        assert_eq!(index.verify(id), Err(IndexFault("order")));
+    }
+}
+
+#[test]
+fn an_index_of_the_format_before_is_held_to_the_same_bounds() {
+    let (bytes, id) = sample();
+    let old = of_before(&bytes);
+    let last = PREVIOUS_HEADER_BYTES + 2 * RECORD_BYTES;
+    let taken = |at: usize, with: &[u8]| {
+        let mut other = put(&old, at, with);
+        let end = other.len() - SHA256_BYTES;
+        let digest = Digest::of(&other[..end]);
+        other[end..].copy_from_slice(&digest.0);
+        ImageIndex::decode(other, 15, id).map(drop)
+    };
+    let name = |n: usize| old[PREVIOUS_HEADER_BYTES + n * RECORD_BYTES..][..6].to_vec();
+    assert_eq!(taken(0, &[]), Ok(()));
+    for (at, with, why) in [
+        (12, &2u32.to_le_bytes()[..], "length"),
+        (56, &10u64.to_le_bytes(), "length"),
+        (16, &14u64.to_le_bytes(), "another image"),
+        (24, &[old[24] ^ 1], "another image"),
+        (last + 4, &[2, 0], "a path out of bounds"),
+        (last, &u32::MAX.to_le_bytes(), "a path out of bounds"),
+        (last, &name(0), "order"),
+        (last, &name(1), "order"),
+        (last + 20, &6u64.to_le_bytes(), "a file out of bounds"),
+    ] {
+        assert_eq!(taken(at, with), Err(IndexFault(why)), "{at}");
+    }
+    assert_eq!(ImageIndex::decode(put(&old, last + 44, &[9]), 15, id).map(drop), Err(IndexFault("checksum")));
+}

@@ -1,0 +1,328 @@
+
+use super::super::pattern::PatternDialect;
+use super::super::{RuleDraft, netlify_files};
+use super::*;
+
+fn applied(text: &str, owner: RuleOwner, address: &str, status: u16, before: &[(&str, &str)]) -> Vec<String> {
+    let mut draft = RuleDraft::default();
+    netlify_files::read_headers(text, netlify_files::HEADERS_FILE, &mut draft);
+    assert_eq!(draft.faults, []);
+    let mut headers = HeaderMap::new();
+    for (name, value) in before {
+        headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+    }
+    let ground = (owner == RuleOwner::Bundle).then(ProtectedHeaders::default);
+    draft.fields.apply(address.as_bytes(), ground, StatusCode::from_u16(status).unwrap(), &mut headers);
+    let mut told: Vec<String> =
+        headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+    told.sort();
+    told
+}
+
+const RULES: &str = "# all\n/*\n  X-A: 1\n  Vary: Cookie, accept\n/guides/*\n  X-A: 2\n\tX-B: x: y\n  Cache-Control: max-age=5\n/guides/open\n  ! X-A\n";
+
+#[test]
+fn rules_about_one_address_add_up_and_one_can_take_away() {
+    let of = |address| applied(RULES, RuleOwner::Bundle, address, 200, &[("vary", "Accept"), ("x-a", "0")]);
+    assert_eq!(of("/"), ["vary: Accept, Cookie", "x-a: 1"]);
+    assert_eq!(of("/guides/x"), ["cache-control: max-age=5", "vary: Accept, Cookie", "x-a: 1, 2", "x-b: x: y"]);
+    assert_eq!(of("/guides/open")[2..], ["x-a: 0", "x-b: x: y"], "what docwharf says, a bundle does not take away");
+    assert_eq!(applied(RULES, RuleOwner::Operator, "/guides/open", 200, &[("x-a", "0")]).len(), 3);
+}
+
+#[test]
+fn what_is_missing_and_what_has_moved_is_never_cached_as_a_file_is() {
+    for (status, expected) in [(200, true), (206, true), (304, true), (404, false), (301, false), (412, false)] {
+        let told = applied(RULES, RuleOwner::Bundle, "/guides/x", status, &[("cache-control", "no-cache")]);
+        assert_eq!(told.contains(&"cache-control: max-age=5".to_owned()), expected, "{status}");
+        assert!(told.contains(&"x-b: x: y".to_owned()), "{status}");
+    }
+    let typed = |before: &[(&str, &str)]| applied("/*\n Content-Type: a/b\n", RuleOwner::Bundle, "/", 200, before);
+    assert_eq!(typed(&[("content-type", "text/html")]), ["content-type: a/b"]);
+    assert_eq!(typed(&[]), [""; 0]);
+}
+
+#[test]
+fn links_are_added_to_and_the_operator_can_take_them_away() {
+    let rule = "/*\n Link: </b>\n Link: </c>\n";
+    assert_eq!(applied(rule, RuleOwner::Bundle, "/", 200, &[("link", "</a>")]), ["link: </a>, </b>, </c>"]);
+    assert_eq!(applied("/*\n ! Link\n", RuleOwner::Operator, "/", 200, &[("link", "</a>")]), [""; 0]);
+}
+
+#[test]
+fn a_bundle_forbids_more_and_never_less() {
+    let frames = |rule: &str, owner, before| applied(rule, owner, "/", 200, &[("x-frame-options", before)]);
+    let open = "/*\n X-Frame-Options: SAMEORIGIN\n";
+    assert_eq!(frames(open, RuleOwner::Bundle, "DENY"), ["x-frame-options: DENY"]);
+    assert_eq!(frames(open, RuleOwner::Operator, "DENY"), ["x-frame-options: SAMEORIGIN"]);
+    let shut = "/*\n X-Frame-Options: DENY\n";
+    assert_eq!(frames(shut, RuleOwner::Bundle, "SAMEORIGIN"), ["x-frame-options: DENY"]);
+    let rule = "/*\n Content-Security-Policy: default-src *\n";
+    let before = [("content-security-policy", "default-src 'self'")];
+    assert_eq!(applied(rule, RuleOwner::Bundle, "/", 200, &before).len(), 2);
+    assert_eq!(applied(rule, RuleOwner::Operator, "/", 200, &before), ["content-security-policy: default-src *"]);
+}
+
+#[test]
+fn what_is_the_servers_is_refused_by_name() {
+    let mut fields = Fields::default();
+    let block = fields.add_block(Pattern::parse("/*", PatternDialect::Netlify).unwrap()).unwrap();
+    for name in [
+        "Content-Length",
+        "content-encoding",
+        "Transfer-Encoding",
+        "Connection",
+        "Keep-Alive",
+        "Upgrade",
+        "Trailer",
+        "Date",
+        "ETag",
+        "Last-Modified",
+        "Content-Range",
+        "Accept-Ranges",
+        "Location",
+        "Allow",
+        "Age",
+        "Host",
+        "TE",
+        "Retry-After",
+        "WWW-Authenticate",
+        "Content-Location",
+        "Proxy-Connection",
+        "bad name",
+        "",
+        "é",
+        "x\n",
+    ] {
+        assert!(fields.add_field(block, name, "1", RuleOwner::Operator).is_err(), "{name}");
+        assert!(fields.add_removal(block, name).is_err(), "{name}");
+    }
+    for name in [
+        "Set-Cookie",
+        "Strict-Transport-Security",
+        "Alt-Svc",
+        "Clear-Site-Data",
+        "NEL",
+        "Refresh",
+        "Report-To",
+        "Reporting-Endpoints",
+        "Service-Worker-Allowed",
+    ] {
+        assert!(fields.add_field(block, name, "1", RuleOwner::Bundle).is_err(), "{name}");
+        assert!(fields.add_field(block, name, "1", RuleOwner::Operator).is_ok(), "{name}");
+    }
+    for name in ["Cache-Control", "Content-Type", "Vary", "X-Content-Type-Options"] {
+        assert!(fields.add_removal(block, name).is_err(), "{name}");
+    }
+    assert!(fields.add_field(block, "X-Content-Type-Options", "nosniff", RuleOwner::Bundle).is_ok());
+    assert!(fields.add_field(block, "X-Content-Type-Options", "sniff", RuleOwner::Bundle).is_err());
+    for value in ["a\nb", "a\r\nX: y", "é", "\0"] {
+        assert!(fields.add_field(block, "X-A", value, RuleOwner::Bundle).is_err(), "{value:?}");
+    }
+}
+
+#[test]
+fn what_all_rules_add_to_an_answer_is_bounded() {
+    let mut draft = RuleDraft::default();
+    let text = (0..5000).map(|n| format!("/*\n  X-{n}: {}\n", "x".repeat(100))).collect::<Vec<_>>().concat();
+    netlify_files::read_headers(&text, netlify_files::HEADERS_FILE, &mut draft);
+    assert!(!draft.faults.is_empty());
+    let mut headers = HeaderMap::new();
+    draft.fields.apply(b"/", Some(ProtectedHeaders::default()), StatusCode::OK, &mut headers);
+    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    assert!(bytes <= MAX_FIELD_BYTES && headers.len() == MAX_PATTERNS.min(headers.len()), "{bytes}");
+}
+
+fn pattern(source: &str) -> Pattern {
+    Pattern::parse(source, PatternDialect::Netlify).unwrap()
+}
+
+#[test]
+fn as_many_patterns_fields_and_bytes_count_as_may() {
+    let mut fields = Fields::default();
+    for number in 0..MAX_PATTERNS {
+        assert_eq!(fields.add_block(pattern("/a")), Ok(number));
+    }
+    assert!(fields.add_block(pattern("/a")).is_err());
+    for number in 0..MAX_FIELDS {
+        assert!(
+            if usize::is_multiple_of(number, 2) {
+                fields.add_field(7, "X", "1", RuleOwner::Bundle)
+            } else {
+                fields.add_removal(7, "X")
+            }
+            .is_ok()
+        );
+    }
+    assert!(fields.add_field(7, "X", "1", RuleOwner::Operator).is_err() && fields.add_removal(7, "X").is_err());
+    // Names count like values, and removals like fields.
+    for (first, last, expected) in [(1, "", true), (1, "1", false), (0, "1", true)] {
+        let mut fields = Fields::default();
+        let block = fields.add_block(pattern("/a")).unwrap();
+        fields.add_field(block, "XY", &"1".repeat(MAX_FIELD_BYTES - 10 + first), RuleOwner::Bundle).unwrap();
+        fields.add_removal(block, "XYZ").unwrap();
+        assert_eq!(fields.add_field(block, "ABCD", last, RuleOwner::Operator).is_ok(), expected, "{first} {last}");
+    }
+}
+
+#[test]
+fn a_bundle_says_of_a_field_what_it_may() {
+    for (name, value, owner, is_told, expected) in [
+        ("X-Frame-Options", "deny", RuleOwner::Bundle, false, &["x-frame-options: deny"][..]),
+        ("X-Frame-Options", "SameOrigin", RuleOwner::Bundle, false, &["x-frame-options: SameOrigin"]),
+        ("X-Frame-Options", "ALLOWALL", RuleOwner::Bundle, true, &[]),
+        ("X-Frame-Options", "ALLOWALL", RuleOwner::Operator, false, &["x-frame-options: ALLOWALL"]),
+        (
+            "Content-Security-Policy",
+            "img-src *; report-uri /r",
+            RuleOwner::Bundle,
+            true,
+            &["content-security-policy: img-src *"],
+        ),
+        ("Content-Security-Policy-Report-Only", "report-to x", RuleOwner::Bundle, true, &[]),
+        (
+            "Content-Security-Policy",
+            "report-to x",
+            RuleOwner::Operator,
+            false,
+            &["content-security-policy: report-to x"],
+        ),
+        ("X-A", "img-src *; report-uri /r", RuleOwner::Bundle, false, &["x-a: img-src *; report-uri /r"]),
+        ("X-Content-Type-Options", "nosniff", RuleOwner::Operator, false, &[]),
+        ("X-Content-Type-Options", "NOSNIFF", RuleOwner::Operator, true, &[]),
+        ("X-A", "", RuleOwner::Bundle, false, &["x-a: "]),
+        ("X-A", "\u{e9}", RuleOwner::Operator, true, &[]),
+        ("Set-Cookie", "a=b", RuleOwner::Bundle, true, &[]),
+        ("Set-Cookie", "a=b", RuleOwner::Operator, false, &["set-cookie: a=b"]),
+    ] {
+        let mut fields = Fields::default();
+        let block = fields.add_block(pattern("/a")).unwrap();
+        assert_eq!(fields.add_field(block, name, value, owner).is_err(), is_told, "{name}: {value}");
+        let mut headers = HeaderMap::new();
+        fields.apply(b"/a", None, StatusCode::OK, &mut headers);
+        let said: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        assert_eq!(said, expected, "{name}: {value}");
+    }
+}
+
+#[test]
+fn what_is_said_of_a_file_goes_along_with_files_and_everything_else_always() {
+    let names = ["cache-control", "content-disposition", "content-language", "content-type", "expires", "link"];
+    for name in names.into_iter().chain(["x-a", "vary", "referrer-policy"]) {
+        for status in [200, 206, 304, 301, 308, 404, 412, 416] {
+            let text = format!("/*\n {name}: new\n");
+            let told = applied(&text, RuleOwner::Operator, "/", status, &[("content-type", "old/type")]);
+            let expected = !names.contains(&name) || matches!(status, 200 | 206 | 304);
+            assert_eq!(told.contains(&format!("{name}: new")), expected, "{name} {status}");
+        }
+    }
+    assert_eq!(applied("/*\n Cache-Control: new\n", RuleOwner::Bundle, "/", 304, &[]), ["cache-control: new"]);
+}
+
+#[test]
+fn several_values_of_a_field_become_what_it_is_made_for() {
+    for (rule, owner, before, expected) in [
+        ("X-A: 1\n X-A: 2", RuleOwner::Bundle, &[("x-a", "0")][..], &["x-a: 1, 2"][..]),
+        (
+            "Set-Cookie: a=1\n Set-Cookie: b=2",
+            RuleOwner::Operator,
+            &[("set-cookie", "c=3")],
+            &["set-cookie: a=1", "set-cookie: b=2"],
+        ),
+        (
+            "Vary: Accept\n Vary: Cookie, ACCEPT,",
+            RuleOwner::Operator,
+            &[("vary", "accept-encoding")],
+            &["vary: accept-encoding, Accept, Cookie"],
+        ),
+        ("Vary: Cookie", RuleOwner::Bundle, &[("vary", "Accept"), ("vary", "cookie")], &["vary: Accept, cookie"]),
+        ("Link: </b>", RuleOwner::Operator, &[("link", "</a>"), ("link", "</c>")], &["link: </a>, </c>, </b>"]),
+        (
+            "Content-Security-Policy: a",
+            RuleOwner::Bundle,
+            &[("content-security-policy", "b")],
+            &["content-security-policy: a", "content-security-policy: b"],
+        ),
+        (
+            "Content-Security-Policy-Report-Only: a",
+            RuleOwner::Operator,
+            &[("content-security-policy-report-only", "b")],
+            &["content-security-policy-report-only: a"],
+        ),
+        (
+            "X-DNS-Prefetch-Control: on",
+            RuleOwner::Bundle,
+            &[("x-dns-prefetch-control", "off")],
+            &["x-dns-prefetch-control: off"],
+        ),
+        (
+            "X-DNS-Prefetch-Control: on",
+            RuleOwner::Operator,
+            &[("x-dns-prefetch-control", "off")],
+            &["x-dns-prefetch-control: on"],
+        ),
+        (
+            "X-DNS-Prefetch-Control: off",
+            RuleOwner::Bundle,
+            &[("x-dns-prefetch-control", "on")],
+            &["x-dns-prefetch-control: off"],
+        ),
+        ("X-A: on", RuleOwner::Bundle, &[("x-a", "off")], &["x-a: on"]),
+        ("! X-A", RuleOwner::Bundle, &[("x-a", "1")], &["x-a: 1"]),
+        ("! X-A", RuleOwner::Operator, &[("x-a", "1")], &[]),
+        ("X-A: 1\n ! X-A\n X-B: 2", RuleOwner::Bundle, &[], &["x-b: 2"]),
+        ("! X-A\n X-A: 1", RuleOwner::Bundle, &[], &["x-a: 1"]),
+    ] {
+        let mut draft = RuleDraft::default();
+        let block = draft.fields.add_block(pattern("/*")).unwrap();
+        for line in rule.split('\n').map(str::trim) {
+            match line.strip_prefix("! ") {
+                Some(name) => draft.fields.add_removal(block, name).unwrap(),
+                None => split_field(line)
+                    .and_then(|(name, value)| draft.fields.add_field(block, name, value, owner))
+                    .unwrap(),
+            }
+        }
+        let mut headers = HeaderMap::new();
+        for (name, value) in before {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let ground = (owner == RuleOwner::Bundle).then(ProtectedHeaders::default);
+        draft.fields.apply(b"/", ground, StatusCode::OK, &mut headers);
+        let mut said: Vec<String> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        said.sort();
+        assert_eq!(said, expected, "{rule} {owner:?}");
+    }
+    assert!(split_field("no colon").is_err());
+    assert_eq!(split_field(" X-A : b: c "), Ok(("X-A", "b: c")));
+}
+
+#[test]
+fn the_types_that_rules_name_are_those_of_the_address() {
+    let mut fields = Fields::default();
+    for (source, name, value) in [
+        ("/a/*", "Content-Type", "a/1"),
+        ("/a/*", "X-A", "a/2"),
+        ("/*", "content-type", "a/3"),
+        ("/b", "Content-Type", "a/4"),
+    ] {
+        let block = fields.add_block(pattern(source)).unwrap();
+        fields.add_field(block, name, value, RuleOwner::Bundle).unwrap();
+    }
+    for (address, expected) in [("/a/x", &["a/1", "a/3"][..]), ("/b", &["a/3", "a/4"]), ("/c", &["a/3"])] {
+        assert_eq!(fields.media_types(address.as_bytes()).collect::<Vec<_>>(), expected, "{address}");
+    }
+    assert!(Fields::default().is_empty() && !fields.is_empty());
+    let ground = Some(ProtectedHeaders { has_frames: true, ..ProtectedHeaders::default() });
+    let mut ruled = Fields::default();
+    let block = ruled.add_block(pattern("/a")).unwrap();
+    ruled.add_field(block, "X-Frame-Options", "DENY", RuleOwner::Bundle).unwrap();
+    ruled.add_field(block, "X-A", "1", RuleOwner::Bundle).unwrap();
+    let mut headers = HeaderMap::new();
+    ruled.apply(b"/a", ground, StatusCode::OK, &mut headers);
+    assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-a"]);
+    ruled.apply(b"/b", None, StatusCode::OK, &mut headers);
+    assert_eq!(headers.len(), 1);
+}
