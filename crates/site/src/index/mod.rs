@@ -5,13 +5,17 @@
 //! of the paths, the hash table from paths to files, the pairs of a page and its Markdown, the paths, the SHA-256 of
 //! everything before, the CRC-32 of everything before.
 //!
-//! [`Index::read`] checks what must be right before a request is answered, fast enough for a start: that no bit has
-//! changed since the index was written (CRC-32), that it belongs to its image, and every bound. [`Index::verify`]
-//! verifies what needs digests: that the records give the version id. A starting server does that after it has begun to
-//! serve.
+//! [`ImageIndex::read`] checks what must be right before a request is answered, fast enough for a start: that no bit
+//! has changed since the index was written (CRC-32), that it belongs to its image, and every bound.
+//! [`ImageIndex::verify`] verifies what needs digests: that the records give the version id. A starting server does
+//! that after it has begun to serve.
 //!
 //! The file is mapped, so a disk may lose a part of it after it was checked. A read then returns another record or
 //! none, as it does for an image: no method of an index panics or loops for ever, whatever its bytes have become.
+
+mod index_entry;
+mod index_format;
+mod previous_format;
 
 use bytes::Bytes;
 
@@ -19,62 +23,19 @@ use docwharf_base::little_endian::{read_u16_le, read_u32_le, read_u64_le};
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::{VersionId, VersionManifest};
 
-use super::path_table::{self, EMPTY_SLOT};
+use crate::path_table::{self, EMPTY_SLOT};
 
-const MAGIC: &[u8; 8] = b"DOCWHARF";
-/// The version of the format. It is raised whenever the layout or the meaning of a field changes.
-const FORMAT_VERSION: u32 = 2;
-/// The previous version of the format, without hash table, pairs of page and Markdown, and CRC-32. An index of this
-/// version is converted.
-const PREVIOUS_FORMAT_VERSION: u32 = 1;
-const PREVIOUS_HEADER_BYTES: usize = 8 + 4 + 4 + 8 + 32 + 8;
-const HEADER_BYTES: usize = PREVIOUS_HEADER_BYTES + 4 + 4;
-const RECORD_BYTES: usize = 4 + 2 + 1 + 1 + 4 + 8 + 8 + 8 + 8 + 8 + 32 + 4;
-const SHA256_BYTES: usize = 32;
-const CRC32_BYTES: usize = 4;
+use index_format::{
+    CRC32_BYTES, FORMAT_VERSION, HEADER_BYTES, MAGIC, RECORD_BYTES, SHA256_BYTES, check_record_bounds, decode_record,
+    total_len,
+};
+use previous_format::{convert_previous_format, is_previous_format};
+
+pub use index_entry::{EntryCompression, IndexEntry, IndexFault};
+pub use index_format::encode_index;
 
 /// The number of records, or slots of the hash table, that are checked together: few enough to stay in the L1 cache.
 const CHECK_CHUNK_RECORDS: usize = 256;
-
-/// The compression method of a file in the image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntryCompression {
-    /// Not compressed.
-    Stored,
-    /// A DEFLATE stream (RFC 1951).
-    Deflate,
-}
-
-/// The record of one file of the site.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct IndexEntry {
-    /// The compression method.
-    pub coding: EntryCompression,
-    /// The offset of the file's data in the image.
-    pub offset: u64,
-    /// The compressed size in bytes.
-    pub coded_len: u64,
-    /// The size of the content in bytes.
-    pub len: u64,
-    /// The CRC-32 of the content.
-    pub crc: u32,
-    /// The SHA-256 of the content.
-    pub content: Digest,
-    /// The CRC-32 of the compressed bytes, which distinguishes two compressed forms of one content; 0 for a stored
-    /// file.
-    pub coded_crc: u32,
-    /// The bit offset of the header of the last DEFLATE block.
-    pub last_header_bit: u64,
-    /// The number of bits of the last compressed byte that do not belong to the stream.
-    pub spare_bits: u8,
-    /// The time at which this path first had this content, in seconds since 1970.
-    pub modified: i64,
-}
-
-/// The reason why an index is refused. The remedy is always to write it again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the index does not match its image ({0})")]
-pub struct IndexFault(&'static str);
 
 /// The index of a sealed image. Its bounds have been checked.
 #[derive(Clone)]
@@ -93,135 +54,9 @@ impl std::fmt::Debug for ImageIndex {
     }
 }
 
-/// Encodes the index of an image of `image_len` bytes. `files` are in byte order of their paths.
-pub fn encode_index(image_len: u64, id: VersionId, files: &[(&[u8], IndexEntry)]) -> Vec<u8> {
-    let names: usize = files.iter().map(|(path, _)| path.len()).sum();
-    let paths = || files.iter().map(|&(path, _)| path);
-    let table = path_table::build_path_table(paths());
-    let find = |wanted: &[u8]| files.binary_search_by(|(path, _)| (*path).cmp(wanted)).ok();
-    let pairs = path_table::find_markdown_pairs(paths(), find);
-    let length = HEADER_BYTES
-        + files.len() * RECORD_BYTES
-        + table.len() * 4
-        + pairs.len() * 8
-        + names
-        + SHA256_BYTES
-        + CRC32_BYTES;
-    let mut out = Vec::with_capacity(length);
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    out.extend_from_slice(&(files.len() as u32).to_le_bytes());
-    out.extend_from_slice(&image_len.to_le_bytes());
-    out.extend_from_slice(&id.0.0);
-    out.extend_from_slice(&(names as u64).to_le_bytes());
-    out.extend_from_slice(&(table.len() as u32).to_le_bytes());
-    out.extend_from_slice(&(pairs.len() as u32).to_le_bytes());
-    let mut path_at = 0u32;
-    for (path, entry) in files {
-        encode_record(&mut out, path_at, path.len(), entry);
-        path_at += path.len() as u32;
-    }
-    let words = table.iter().copied().chain(pairs.iter().flat_map(|&(page, file)| [page, file]));
-    words.for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
-    paths().for_each(|path| out.extend_from_slice(path));
-    let digest = Digest::of(&out);
-    out.extend_from_slice(&digest.0);
-    let check = crc32fast::hash(&out);
-    out.extend_from_slice(&check.to_le_bytes());
-    out
-}
-
-fn encode_record(out: &mut Vec<u8>, path_at: u32, path_len: usize, entry: &IndexEntry) {
-    out.extend_from_slice(&path_at.to_le_bytes());
-    out.extend_from_slice(&(path_len as u16).to_le_bytes());
-    out.push(u8::from(entry.coding == EntryCompression::Deflate));
-    out.push(entry.spare_bits);
-    out.extend_from_slice(&entry.crc.to_le_bytes());
-    for number in [entry.offset, entry.coded_len, entry.len, entry.last_header_bit, entry.modified.cast_unsigned()] {
-        out.extend_from_slice(&number.to_le_bytes());
-    }
-    out.extend_from_slice(&entry.content.0);
-    out.extend_from_slice(&entry.coded_crc.to_le_bytes());
-}
-
-/// Returns the total length of `parts`, each a count and an element size; `None` on overflow.
-fn total_len(parts: &[(usize, usize)]) -> Option<usize> {
-    parts.iter().try_fold(0usize, |sum, &(number, size)| sum.checked_add(number.checked_mul(size)?))
-}
-
-/// Checks that each record's path lies within the `names` bytes of paths, and its file within the image.
-fn check_record_bounds(records: &[[u8; RECORD_BYTES]], image_len: u64, names: usize) -> Result<(), IndexFault> {
-    for record in records {
-        let (at, len) = (read_u32_le(record, 0) as usize, usize::from(read_u16_le(record, 4)));
-        if at.checked_add(len).is_none_or(|end| end > names) {
-            return Err(IndexFault("a path out of bounds"));
-        }
-        let (offset, coded_len) = (read_u64_le(record, 12), read_u64_le(record, 20));
-        if offset.checked_add(coded_len).is_none_or(|end| end > image_len) {
-            return Err(IndexFault("a file out of bounds"));
-        }
-    }
-    Ok(())
-}
-
-/// Decodes a record. Any bytes give an entry.
-fn decode_record(record: &[u8]) -> IndexEntry {
-    let number = |n: usize| read_u64_le(record, 12 + n * 8);
-    let mut content = [0; 32];
-    content.copy_from_slice(&record[52..84]);
-    IndexEntry {
-        coding: if record[6] == 1 { EntryCompression::Deflate } else { EntryCompression::Stored },
-        spare_bits: record[7],
-        crc: read_u32_le(record, 8),
-        offset: number(0),
-        coded_len: number(1),
-        len: number(2),
-        last_header_bit: number(3),
-        modified: number(4).cast_signed(),
-        content: Digest(content),
-        coded_crc: read_u32_le(record, 84),
-    }
-}
-
-/// Whether the header is that of the previous format.
-fn is_previous_format(bytes: &[u8]) -> bool {
-    bytes.len() >= PREVIOUS_HEADER_BYTES + SHA256_BYTES
-        && &bytes[..8] == MAGIC
-        && read_u32_le(bytes, 8) == PREVIOUS_FORMAT_VERSION
-}
-
-/// Verifies an index of the previous format and converts it to the current one.
-fn convert_previous_format(bytes: &[u8], image_len: u64, id: VersionId) -> Result<Vec<u8>, IndexFault> {
-    let count = read_u32_le(bytes, 12) as usize;
-    let names = usize::try_from(read_u64_le(bytes, 56)).map_err(|_| IndexFault("length"))?;
-    if total_len(&[(PREVIOUS_HEADER_BYTES, 1), (count, RECORD_BYTES), (names, 1), (SHA256_BYTES, 1)])
-        != Some(bytes.len())
-    {
-        return Err(IndexFault("length"));
-    }
-    let (body, check) = bytes.split_at(bytes.len() - SHA256_BYTES);
-    if Digest::of(body).0 != check {
-        return Err(IndexFault("checksum"));
-    }
-    if read_u64_le(bytes, 16) != image_len || bytes[24..56] != id.0.0 {
-        return Err(IndexFault("another image"));
-    }
-    let (records, names) = body[PREVIOUS_HEADER_BYTES..].split_at(count * RECORD_BYTES);
-    let file = |record| {
-        let (at, len) = (read_u32_le(record, 0) as usize, usize::from(read_u16_le(record, 4)));
-        let path = at.checked_add(len).and_then(|end| names.get(at..end));
-        Ok((path.ok_or(IndexFault("a path out of bounds"))?, decode_record(record)))
-    };
-    let files: Vec<(&[u8], IndexEntry)> = records.chunks_exact(RECORD_BYTES).map(file).collect::<Result<_, _>>()?;
-    if !files.is_sorted_by(|(a, _), (b, _)| a < b) {
-        return Err(IndexFault("order"));
-    }
-    Ok(encode_index(image_len, id, &files))
-}
-
 impl ImageIndex {
     /// Reads an index and verifies it in full against its image and its version id. An index of the previous format is
-    /// converted: [`Index::bytes`] returns the current format.
+    /// converted: [`ImageIndex::bytes`] returns the current format.
     pub fn decode(bytes: impl Into<Bytes>, image_len: u64, id: VersionId) -> Result<ImageIndex, IndexFault> {
         let bytes = bytes.into();
         let bytes =
@@ -232,7 +67,7 @@ impl ImageIndex {
     }
 
     /// Reads an index and checks everything that must be right before a request is answered from it, except digests:
-    /// see [`Index::verify`].
+    /// see [`ImageIndex::verify`].
     pub fn read(bytes: Bytes, image_len: u64, id: VersionId) -> Result<ImageIndex, IndexFault> {
         if bytes.len() < HEADER_BYTES + SHA256_BYTES + CRC32_BYTES
             || &bytes[..8] != MAGIC
@@ -344,14 +179,14 @@ impl ImageIndex {
         &self.bytes[HEADER_BYTES + i * RECORD_BYTES..HEADER_BYTES + (i + 1) * RECORD_BYTES]
     }
 
-    /// Returns the path of file `i`, which is below [`Index::len`].
+    /// Returns the path of file `i`, which is below [`ImageIndex::len`].
     pub fn path(&self, i: usize) -> &[u8] {
         let record = self.record(i);
         let (at, len) = (read_u32_le(record, 0) as usize, usize::from(read_u16_le(record, 4)));
         self.bytes[self.at[2]..self.at[3]].get(at..at.saturating_add(len)).unwrap_or_default()
     }
 
-    /// Returns the record of file `i`, which is below [`Index::len`].
+    /// Returns the record of file `i`, which is below [`ImageIndex::len`].
     pub fn entry(&self, i: usize) -> IndexEntry {
         decode_record(self.record(i))
     }

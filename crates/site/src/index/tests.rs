@@ -1,4 +1,4 @@
-
+use super::previous_format::{PREVIOUS_FORMAT_VERSION, PREVIOUS_HEADER_BYTES};
 use super::*;
 
 fn sample() -> (Vec<u8>, VersionId) {
