@@ -6,17 +6,20 @@
 //! may not set fields that affect more than its own pages, that send clients or reports elsewhere, or that would undo
 //! the operator's settings ([`ProtectedHeaders`]).
 
+mod field_names;
+mod merge_field;
+
 use http::header::{
-    ACCEPT_RANGES, AGE, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,
-    CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY,
-    CONTENT_TYPE, DATE, ETAG, EXPIRES, HOST, LAST_MODIFIED, LINK, LOCATION, PROXY_AUTHENTICATE, REFRESH, RETRY_AFTER,
-    SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VARY, WWW_AUTHENTICATE,
-    X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS,
+    CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::pattern::Pattern;
 use super::protected_headers::{ProtectedHeaders, remove_report_directives};
+use field_names::{FILE_FIELDS, OPERATOR_FIELDS, REQUIRED_FIELDS, parse_field_name};
+use merge_field::merge_field;
+
+pub use field_names::RuleOwner;
 
 /// The maximum number of patterns in one source of rules.
 const MAX_PATTERNS: usize = 200;
@@ -24,59 +27,6 @@ const MAX_PATTERNS: usize = 200;
 const MAX_FIELDS: usize = 1_000;
 /// The maximum size of all fields of one source of rules, in bytes: one response may get them all.
 const MAX_FIELD_BYTES: usize = 16 << 10;
-
-/// The fields that no rule sets or removes: framing, validators, and fields that the server computes.
-const SERVER_FIELDS: [HeaderName; 22] = [
-    ACCEPT_RANGES,
-    AGE,
-    ALLOW,
-    CONNECTION,
-    CONTENT_ENCODING,
-    CONTENT_LENGTH,
-    CONTENT_LOCATION,
-    CONTENT_RANGE,
-    DATE,
-    ETAG,
-    HOST,
-    HeaderName::from_static("keep-alive"),
-    LAST_MODIFIED,
-    LOCATION,
-    PROXY_AUTHENTICATE,
-    HeaderName::from_static("proxy-connection"),
-    RETRY_AFTER,
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    WWW_AUTHENTICATE,
-];
-/// The fields that only the operator sets, because they affect the whole host or all clients of a shared cache, or send
-/// clients or reports elsewhere.
-const OPERATOR_FIELDS: [HeaderName; 9] = [
-    HeaderName::from_static("alt-svc"),
-    HeaderName::from_static("clear-site-data"),
-    HeaderName::from_static("nel"),
-    REFRESH,
-    HeaderName::from_static("report-to"),
-    HeaderName::from_static("reporting-endpoints"),
-    HeaderName::from_static("service-worker-allowed"),
-    SET_COOKIE,
-    STRICT_TRANSPORT_SECURITY,
-];
-/// The fields that a rule may set but not remove.
-const REQUIRED_FIELDS: [HeaderName; 4] = [CACHE_CONTROL, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS];
-/// The fields that describe a file. They are not added to redirects and error responses.
-const FILE_FIELDS: [HeaderName; 6] =
-    [CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LANGUAGE, CONTENT_TYPE, EXPIRES, LINK];
-
-/// The author of a set of rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RuleOwner {
-    /// The author of the bundle.
-    Bundle,
-    /// The operator of the server.
-    Operator,
-}
 
 /// The effect of one rule on one field.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -224,62 +174,6 @@ fn media_type(deed: &FieldChange) -> Option<&str> {
     match deed {
         FieldChange::Set(name, value) if *name == CONTENT_TYPE => value.to_str().ok(),
         _ => None,
-    }
-}
-
-fn parse_field_name(name: &str) -> Result<HeaderName, String> {
-    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is not a valid field name"))?;
-    if SERVER_FIELDS.contains(&name) {
-        return Err(format!("{name} is the server's: no rule changes it"));
-    }
-    Ok(name)
-}
-
-fn merge_field(headers: &mut HeaderMap, name: &HeaderName, values: &[&HeaderValue], owner: RuleOwner) {
-    // A bundle must not loosen a restriction of the operator.
-    let is_lock = [X_FRAME_OPTIONS, X_DNS_PREFETCH_CONTROL].contains(name);
-    let is_shut = headers.get(name).is_some_and(|value| value == "DENY" || value == "off");
-    if owner == RuleOwner::Bundle && is_lock && is_shut {
-        return;
-    }
-    let is_policy = [CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY].contains(name);
-    if *name == SET_COOKIE || is_policy {
-        // Cookies cannot be joined. A browser enforces every policy (CSP3), so a bundle can forbid more and never less.
-        if owner == RuleOwner::Operator {
-            headers.remove(name);
-        }
-        for &value in values {
-            headers.append(name, value.clone());
-        }
-    } else if *name == VARY {
-        // The response depends on the fields that docwharf lists, whatever a rule says, so values are only added.
-        let mut all: Vec<&str> = Vec::new();
-        let known: Vec<HeaderValue> = headers.get_all(VARY).iter().cloned().collect();
-        let items = known.iter().chain(values.iter().copied()).filter_map(|value| value.to_str().ok());
-        for item in items.flat_map(|text| text.split(',')).map(str::trim).filter(|item| !item.is_empty()) {
-            if !all.iter().any(|known| known.eq_ignore_ascii_case(item)) {
-                all.push(item);
-            }
-        }
-        insert_joined(headers, name, &all.join(", "));
-    } else if *name == LINK {
-        // docwharf's own link to the Markdown of a page stays beside the links of a rule.
-        let known: Vec<HeaderValue> = headers.get_all(LINK).iter().cloned().collect();
-        let texts: Vec<&str> =
-            known.iter().chain(values.iter().copied()).filter_map(|value| value.to_str().ok()).collect();
-        insert_joined(headers, name, &texts.join(", "));
-    } else if let [value] = values {
-        headers.insert(name, (*value).clone());
-    } else {
-        let texts: Vec<&str> = values.iter().filter_map(|value| value.to_str().ok()).collect();
-        insert_joined(headers, name, &texts.join(", "));
-    }
-}
-
-/// Sets a field to a joined value, whose parts were checked one by one.
-fn insert_joined(headers: &mut HeaderMap, name: &HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
     }
 }
 

@@ -1,4 +1,3 @@
-
 use super::super::pattern::PatternDialect;
 use super::super::{RuleDraft, netlify_files};
 use super::*;
