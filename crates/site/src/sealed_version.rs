@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+use docwharf_base::codec::inflate::{Inflate, InflateFault, InflateStatus, inflate_all};
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::show_size;
 use docwharf_base::model::version::VersionId;
@@ -43,6 +44,9 @@ pub struct SealedVersion {
 const MAX_RULES_FILE_BYTES: u64 = 2_000_000;
 /// The maximum size of `docs.json`, in bytes. A larger file is not read.
 const MAX_DOCS_JSON_BYTES: u64 = 8_000_000;
+
+/// The size of the pieces in which the content of a file that is not compressed is read, in bytes.
+const PIECE_BYTES: usize = 256 * 1024;
 
 /// The number of versions that this process has opened.
 static OPENINGS: AtomicU64 = AtomicU64::new(0);
@@ -105,7 +109,7 @@ impl SealedVersion {
         &self.index
     }
 
-    /// Verifies the index in full, which [`Index::read`] does not.
+    /// Verifies the index in full, which [`ImageIndex::read`] does not.
     pub fn verify_index(&self) -> Result<(), IndexFault> {
         self.index.verify(self.id)
     }
@@ -124,12 +128,36 @@ impl SealedVersion {
     }
 
     /// Returns the whole content of a file, inflated if necessary. Meant for small files.
-    pub fn content(&self, entry: &IndexEntry) -> Result<Bytes, docwharf_base::codec::inflate::InflateFault> {
+    pub fn content(&self, entry: &IndexEntry) -> Result<Bytes, InflateFault> {
         let coded = self.compressed_bytes(entry);
         match entry.coding {
             EntryCompression::Stored => Ok(coded),
-            EntryCompression::Deflate => {
-                docwharf_base::codec::inflate::inflate_all(&coded, entry.len as usize).map(Bytes::from)
+            EntryCompression::Deflate => inflate_all(&coded, entry.len as usize).map(Bytes::from),
+        }
+    }
+
+    /// Passes the content of a file to `take` piece by piece, until `take` returns false.
+    pub(crate) fn read_in_pieces(
+        &self,
+        entry: &IndexEntry,
+        inflate: &mut Inflate,
+        take: &mut dyn FnMut(&[u8]) -> bool,
+    ) {
+        let coded = self.compressed_bytes(entry);
+        if entry.coding == EntryCompression::Stored {
+            let _ = coded.chunks(PIECE_BYTES).all(take);
+            return;
+        }
+        inflate.reset();
+        let mut at = 0;
+        // The stream was verified when it was sealed. If the file has been damaged since, the content ends at the
+        // damage.
+        while let Ok(step) = inflate.run(&coded[at..], true) {
+            at += step.consumed;
+            let output = inflate.output();
+            let stands_still = step.consumed == 0 && output.is_empty();
+            if !take(output) || step.status == InflateStatus::Done || stands_still {
+                return;
             }
         }
     }

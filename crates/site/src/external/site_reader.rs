@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use docwharf_base::codec::inflate::Inflate;
 
 use crate::index::IndexEntry;
-use crate::link_check::read_in_pieces;
 use crate::sealed_version::SealedVersion;
 
 use super::content_fact::{ContentFact, FactSink};
@@ -67,7 +66,7 @@ fn read_file(
     match sort {
         SourceFormat::Html => {
             let mut feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
-                read_in_pieces(site, &entry, inflate, &mut |piece| !stop() && take(piece));
+                site.read_in_pieces(&entry, inflate, &mut |piece| !stop() && take(piece));
             };
             page::read_page(&mut feed, tell);
         }
@@ -87,7 +86,7 @@ fn read_file(
 /// Reads at most [`MAX_TEXT_BYTES`] bytes of a file as text.
 fn read_text(site: &SealedVersion, entry: &IndexEntry, inflate: &mut Inflate) -> String {
     let mut all = Vec::new();
-    read_in_pieces(site, entry, inflate, &mut |piece| {
+    site.read_in_pieces(entry, inflate, &mut |piece| {
         all.extend_from_slice(&piece[..piece.len().min(MAX_TEXT_BYTES - all.len())]);
         all.len() < MAX_TEXT_BYTES
     });

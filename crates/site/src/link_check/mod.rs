@@ -6,41 +6,28 @@
 //! ignored. Not checked are links to other origins (also to the site's own origin, written with a host), `mailto:` and
 //! other schemes, and the targets of forms.
 
+mod page_links;
+
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use percent_encoding::{percent_decode, percent_encode};
-use url::Url;
-
-use docwharf_base::codec::inflate::{Inflate, InflateStatus};
-use docwharf_base::encode_sets;
+use docwharf_base::codec::inflate::Inflate;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::site_path::is_page;
 
-use super::index::{EntryCompression, IndexEntry};
-use super::links::{self, PageAddress};
-use super::lookup::addresses::{Addresses, is_answered_within};
-use super::lookup::resolve::Slashes;
-use super::rules::route::ComparisonBudget;
-use super::sealed_version::SealedVersion;
+use crate::links::{self, PageAddress};
+use crate::lookup::addresses::{Addresses, is_answered_within};
+use crate::lookup::resolve::Slashes;
+use crate::rules::route::ComparisonBudget;
+use crate::sealed_version::SealedVersion;
 
-/// The size of the addresses of one page that are collected before they are looked up, in bytes.
-const MAX_PENDING_BYTES: usize = 1 << 20;
-/// The maximum length of an address or a base URL, in bytes. A longer one is ignored: no legal path is longer. The
-/// limit also bounds each URL that is resolved from the two.
-const MAX_ADDRESS_BYTES: usize = 4096;
-/// The maximum number of dead addresses that are counted on one page.
-const MAX_DEAD_ADDRESSES: usize = 65_536;
+use page_links::{DeadAddresses, MAX_EXAMPLES, PageLinks, page_url};
+
 /// The maximum number of broken links of a version that another version is compared with, at 32 bytes each. A version
 /// with more is not compared.
 const MAX_COMPARED_LINKS: usize = 1 << 18;
-/// The number of examples that are kept for messages.
-const MAX_EXAMPLES: usize = 3;
-/// The origin against which links are resolved (RFC 2606 reserves `.invalid`, so that no link can name it).
-const PLACEHOLDER_ORIGIN: &str = "http://docwharf.invalid";
-
 /// The broken links of a version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BrokenLinks {
@@ -78,7 +65,8 @@ pub fn find_broken_links(
 }
 
 /// Finds the broken links of `site`, and those among them that are not broken in `before`, another version of the site.
-/// Both checks share the budget. Otherwise as [`broken`].
+/// Both checks share the budget. Otherwise as
+/// [`find_broken_links`].
 pub fn compare_broken_links(
     site: &SealedVersion,
     before: &SealedVersion,
@@ -136,7 +124,7 @@ struct LinkCheckTotals {
     all: BrokenLinks,
     /// The broken links that are not broken in the other version.
     new: BrokenLinks,
-    /// The broken links by name (see [`link`]), if another version is to be compared with them.
+    /// The broken links by name (see [`broken_link_digest`]), if another version is to be compared with them.
     links: HashSet<Digest>,
 }
 
@@ -207,24 +195,6 @@ struct LinkCheckWorker<'a> {
     found: LinkCheckTotals,
 }
 
-/// The links of one page that were read so far. It takes a few MiB at most, whatever the page contains.
-#[derive(Default)]
-struct PageLinks {
-    base: Option<Url>,
-    pending: HashSet<String>,
-    bytes: usize,
-    dead: DeadAddresses,
-}
-
-/// Dead addresses, each once.
-#[derive(Default)]
-struct DeadAddresses {
-    /// The digests of the addresses; the addresses themselves may be long.
-    digests: HashSet<Digest>,
-    /// The first addresses in byte order, as examples.
-    first: BTreeSet<Vec<u8>>,
-}
-
 impl LinkCheckWorker<'_> {
     fn check_page(&mut self, file: usize) {
         let (look, site) = (self.look, self.look.site);
@@ -235,10 +205,7 @@ impl LinkCheckWorker<'_> {
         }
         // The base of relative links is the page's own path. Whatever `slashes` says, a page's links are written for an
         // address in this folder.
-        let Ok(home) = Url::parse(&format!("{PLACEHOLDER_ORIGIN}{}", percent_encode(&address, encode_sets::URL_PATH)))
-        else {
-            return;
-        };
+        let Some(home) = page_url(&address) else { return };
         let entry = site.entry(file);
         let (mut page, new) = (PageLinks::default(), RefCell::new(DeadAddresses::default()));
         let answers = |address: &[u8]| {
@@ -252,19 +219,19 @@ impl LinkCheckWorker<'_> {
             is_there
         };
         let feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
-            read_in_pieces(site, &entry, &mut self.inflate, &mut |piece| !look.has_stopped() && take(piece));
+            site.read_in_pieces(&entry, &mut self.inflate, &mut |piece| !look.has_stopped() && take(piece));
         };
         links::read_links(feed, |said| match said {
             PageAddress::Base(text) => page.set_base(&home, text),
             PageAddress::Link(text) => {
                 page.add_link(text);
-                if page.bytes > MAX_PENDING_BYTES {
+                if page.is_full() {
                     page.look_up(&home, answers);
                 }
             }
         });
         page.look_up(&home, answers);
-        let (dead, new) = (page.dead, new.into_inner());
+        let (dead, new) = (page.into_dead(), new.into_inner());
         if look.collects_links && self.found.links.len() < MAX_COMPARED_LINKS {
             self.found.links.extend(dead.digests.iter().map(|address| broken_link_digest(path, address)));
         }
@@ -285,166 +252,10 @@ impl BrokenLinks {
     }
 }
 
-impl PageLinks {
-    /// Sets the base of relative links, unless an earlier `base` element has set it.
-    fn set_base(&mut self, home: &Url, text: &str) {
-        if self.base.is_none() && text.len() <= MAX_ADDRESS_BYTES {
-            self.base = home.join(text).ok();
-        }
-    }
-
-    /// Collects an address once, without query and fragment.
-    fn add_link(&mut self, text: &str) {
-        let text = text.trim_matches(|c: char| c <= ' ');
-        let end = text.find(['?', '#']).unwrap_or(text.len());
-        let text = &text[..end];
-        if text.len() <= MAX_ADDRESS_BYTES && !self.pending.contains(text) && !has_scheme(text) {
-            self.bytes += text.len() + size_of::<String>();
-            self.pending.insert(text.to_owned());
-        }
-    }
-
-    fn look_up(&mut self, home: &Url, answers: impl Fn(&[u8]) -> bool) {
-        self.bytes = 0;
-        let base = self.base.as_ref().unwrap_or(home);
-        for text in self.pending.drain() {
-            let Some(address) = resolve_link(base, home, &text) else { continue };
-            if !answers(&address) {
-                self.dead.insert(address);
-            }
-        }
-    }
-}
-
-impl DeadAddresses {
-    fn insert(&mut self, address: Vec<u8>) {
-        if self.digests.len() < MAX_DEAD_ADDRESSES {
-            self.digests.insert(Digest::of(&address));
-        }
-        self.first.insert(address);
-        if self.first.len() > MAX_EXAMPLES {
-            self.first.pop_last();
-        }
-    }
-}
-
-/// Whether a link begins with a scheme: `mailto:`, `https:`, `javascript:`. Tabs and line breaks within it are ignored,
-/// as the URL Standard says.
-fn has_scheme(text: &str) -> bool {
-    let mut letters = text.bytes().filter(|b| !matches!(b, b'\t' | b'\n' | b'\r'));
-    letters.next().is_some_and(|b| b.is_ascii_alphabetic())
-        && letters.find(|b| !(b.is_ascii_alphanumeric() || b"+-.".contains(b))) == Some(b':')
-}
-
-/// Resolves a link without a scheme to a decoded path of this site; `None` if it leads to another origin.
-fn resolve_link(base: &Url, home: &Url, link: &str) -> Option<Vec<u8>> {
-    let url = base.join(link).ok()?;
-    let ours = url.scheme() == home.scheme() && url.host_str() == home.host_str() && url.port() == home.port();
-    ours.then(|| percent_decode(url.path().as_bytes()).collect())
-}
-
-/// Passes the content of a file to `take` piece by piece, until `take` returns false.
-pub(super) fn read_in_pieces(
-    site: &SealedVersion,
-    entry: &IndexEntry,
-    inflate: &mut Inflate,
-    take: &mut dyn FnMut(&[u8]) -> bool,
-) {
-    const PIECE_BYTES: usize = 256 * 1024;
-    let coded = site.compressed_bytes(entry);
-    if entry.coding == EntryCompression::Stored {
-        let _ = coded.chunks(PIECE_BYTES).all(take);
-        return;
-    }
-    inflate.reset();
-    let mut at = 0;
-    // The stream was verified when it was sealed. If the file has been damaged since, the page ends at the damage.
-    while let Ok(step) = inflate.run(&coded[at..], true) {
-        at += step.consumed;
-        let output = inflate.output();
-        let stands_still = step.consumed == 0 && output.is_empty();
-        if !take(output) || step.status == InflateStatus::Done || stands_still {
-            return;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::sealed_version::made::sealed;
     use super::*;
-
-    fn led(base: &str, link: &str) -> Option<String> {
-        let home = Url::parse(&format!("{PLACEHOLDER_ORIGIN}/docs/guides/start.html")).unwrap();
-        let mut page = PageLinks::default();
-        if !base.is_empty() {
-            page.set_base(&home, base);
-        }
-        page.add_link(link);
-        let text = page.pending.drain().next()?;
-        let address = resolve_link(page.base.as_ref().unwrap_or(&home), &home, &text)?;
-        Some(String::from_utf8(address).unwrap())
-    }
-
-    #[test]
-    fn a_link_leads_where_a_browser_would_go() {
-        for (base, link, expected) in [
-            ("", "next", Some("/docs/guides/next")),
-            ("", " ./a/../b.html?x=1#y ", Some("/docs/guides/b.html")),
-            ("", "#top", Some("/docs/guides/start.html")),
-            ("", "?q=1", Some("/docs/guides/start.html")),
-            ("", "../../../../x", Some("/x")),
-            ("", "%2e%2e/x", Some("/docs/x")),
-            ("", "a%20b%2Fc%25.html", Some("/docs/guides/a b/c%.html")),
-            ("", "a b\\c", Some("/docs/guides/a b/c")),
-            ("", "ne\nxt", Some("/docs/guides/next")),
-            ("", "/", Some("/")),
-            ("", "ä.html", Some("/docs/guides/ä.html")),
-            ("", "//docs.example.com/x", None),
-            ("", "/\\docs.example.com/x", None),
-            ("", "https://docs.example.com/x", None),
-            ("", "mailto:me@example.com", None),
-            ("", "java\tscript:void(0)", None),
-            ("", "data:,x", None),
-            ("", "a/b:c", Some("/docs/guides/a/b:c")),
-            ("/b/", "x", Some("/b/x")),
-            ("../", "x", Some("/docs/x")),
-            ("https://cdn.example.com/", "x", None),
-            ("//cdn.example.com/", "/x", None),
-        ] {
-            assert_eq!(led(base, link).as_deref(), expected, "{base:?} {link:?}");
-        }
-    }
-
-    #[test]
-    fn what_a_page_says_at_any_length_is_bounded() {
-        let long = |len: usize| format!("/{}/", "a".repeat(len - 2));
-        let under = |base: &str| led(base, "x").unwrap().len();
-        assert_eq!(
-            (under(&long(MAX_ADDRESS_BYTES)), under(&long(MAX_ADDRESS_BYTES + 1))),
-            (MAX_ADDRESS_BYTES + 1, "/docs/guides/x".len())
-        );
-        assert!(led("", &long(MAX_ADDRESS_BYTES)).is_some() && led("", &long(MAX_ADDRESS_BYTES + 1)).is_none());
-        assert!(led("", &format!("x?{}", long(MAX_ADDRESS_BYTES))).is_some(), "a query does not count");
-
-        let home = Url::parse(&format!("{PLACEHOLDER_ORIGIN}/start.html")).unwrap();
-        let mut page = PageLinks::default();
-        page.set_base(&home, &long(MAX_ADDRESS_BYTES));
-        for n in (0..MAX_DEAD_ADDRESSES + 10).rev() {
-            page.add_link(&format!("x{n:05}"));
-            if page.bytes > MAX_PENDING_BYTES {
-                page.look_up(&home, |_| false);
-            }
-            assert!(page.bytes <= MAX_PENDING_BYTES);
-        }
-        page.look_up(&home, |_| false);
-        let DeadAddresses { digests, first } = page.dead;
-        assert_eq!(digests.len(), MAX_DEAD_ADDRESSES);
-        let held: usize = first.iter().map(Vec::len).sum::<usize>() + digests.len() * size_of::<Digest>();
-        assert!(held < 4 << 20, "{held}");
-        let least = [long(MAX_ADDRESS_BYTES).as_bytes(), b"x00000"].concat();
-        assert_eq!((first.len(), first.first()), (MAX_EXAMPLES, Some(&least)), "in whatever order they came");
-    }
+    use crate::sealed_version::made::sealed;
 
     fn found(files: &[(&str, &str)]) -> (u64, u64, Vec<String>) {
         let budget = ComparisonBudget::new(u64::MAX);

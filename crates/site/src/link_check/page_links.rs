@@ -1,0 +1,192 @@
+//! The links of one page, resolved to addresses of the site.
+
+use std::collections::{BTreeSet, HashSet};
+
+use percent_encoding::{percent_decode, percent_encode};
+use url::Url;
+
+use docwharf_base::encode_sets;
+use docwharf_base::model::digest::Digest;
+
+/// The size of the addresses of one page that are collected before they are looked up, in bytes.
+const MAX_PENDING_BYTES: usize = 1 << 20;
+/// The maximum length of an address or a base URL, in bytes. A longer one is ignored: no legal path is longer. The
+/// limit also bounds each URL that is resolved from the two.
+const MAX_ADDRESS_BYTES: usize = 4096;
+/// The maximum number of dead addresses that are counted on one page.
+const MAX_DEAD_ADDRESSES: usize = 65_536;
+/// The number of examples that are kept for messages.
+pub(super) const MAX_EXAMPLES: usize = 3;
+/// The origin against which links are resolved (RFC 2606 reserves `.invalid`, so that no link can name it).
+const PLACEHOLDER_ORIGIN: &str = "http://docwharf.invalid";
+
+/// Returns the URL of the page at a decoded address, below a placeholder for the site's origin.
+pub(super) fn page_url(address: &[u8]) -> Option<Url> {
+    Url::parse(&format!("{PLACEHOLDER_ORIGIN}{}", percent_encode(address, encode_sets::URL_PATH))).ok()
+}
+
+/// The links of one page that were read so far. It takes a few MiB at most, whatever the page contains.
+#[derive(Default)]
+pub(super) struct PageLinks {
+    base: Option<Url>,
+    pending: HashSet<String>,
+    bytes: usize,
+    dead: DeadAddresses,
+}
+
+/// Dead addresses, each once.
+#[derive(Default)]
+pub(super) struct DeadAddresses {
+    /// The digests of the addresses; the addresses themselves may be long.
+    pub(super) digests: HashSet<Digest>,
+    /// The first addresses in byte order, as examples.
+    pub(super) first: BTreeSet<Vec<u8>>,
+}
+
+impl PageLinks {
+    /// Sets the base of relative links, unless an earlier `base` element has set it.
+    pub(super) fn set_base(&mut self, home: &Url, text: &str) {
+        if self.base.is_none() && text.len() <= MAX_ADDRESS_BYTES {
+            self.base = home.join(text).ok();
+        }
+    }
+
+    /// Collects an address once, without query and fragment.
+    pub(super) fn add_link(&mut self, text: &str) {
+        let text = text.trim_matches(|c: char| c <= ' ');
+        let end = text.find(['?', '#']).unwrap_or(text.len());
+        let text = &text[..end];
+        if text.len() <= MAX_ADDRESS_BYTES && !self.pending.contains(text) && !has_scheme(text) {
+            self.bytes += text.len() + size_of::<String>();
+            self.pending.insert(text.to_owned());
+        }
+    }
+
+    /// Whether the collected links take so much memory that they are to be looked up.
+    pub(super) fn is_full(&self) -> bool {
+        self.bytes > MAX_PENDING_BYTES
+    }
+
+    /// Looks the collected links up: `answers` returns whether a decoded address is answered. `home` is the address of
+    /// the page.
+    pub(super) fn look_up(&mut self, home: &Url, answers: impl Fn(&[u8]) -> bool) {
+        self.bytes = 0;
+        let base = self.base.as_ref().unwrap_or(home);
+        for text in self.pending.drain() {
+            let Some(address) = resolve_link(base, home, &text) else { continue };
+            if !answers(&address) {
+                self.dead.insert(address);
+            }
+        }
+    }
+
+    /// Returns the dead addresses among the links that were looked up.
+    pub(super) fn into_dead(self) -> DeadAddresses {
+        self.dead
+    }
+}
+
+impl DeadAddresses {
+    /// Counts an address, up to [`MAX_DEAD_ADDRESSES`], and keeps it if it is one of the first.
+    pub(super) fn insert(&mut self, address: Vec<u8>) {
+        if self.digests.len() < MAX_DEAD_ADDRESSES {
+            self.digests.insert(Digest::of(&address));
+        }
+        self.first.insert(address);
+        if self.first.len() > MAX_EXAMPLES {
+            self.first.pop_last();
+        }
+    }
+}
+
+/// Whether a link begins with a scheme: `mailto:`, `https:`, `javascript:`. Tabs and line breaks within it are ignored,
+/// as the URL Standard says.
+fn has_scheme(text: &str) -> bool {
+    let mut letters = text.bytes().filter(|b| !matches!(b, b'\t' | b'\n' | b'\r'));
+    letters.next().is_some_and(|b| b.is_ascii_alphabetic())
+        && letters.find(|b| !(b.is_ascii_alphanumeric() || b"+-.".contains(b))) == Some(b':')
+}
+
+/// Resolves a link without a scheme to a decoded path of this site; `None` if it leads to another origin.
+fn resolve_link(base: &Url, home: &Url, link: &str) -> Option<Vec<u8>> {
+    let url = base.join(link).ok()?;
+    let ours = url.scheme() == home.scheme() && url.host_str() == home.host_str() && url.port() == home.port();
+    ours.then(|| percent_decode(url.path().as_bytes()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn led(base: &str, link: &str) -> Option<String> {
+        let home = Url::parse(&format!("{PLACEHOLDER_ORIGIN}/docs/guides/start.html")).unwrap();
+        let mut page = PageLinks::default();
+        if !base.is_empty() {
+            page.set_base(&home, base);
+        }
+        page.add_link(link);
+        let text = page.pending.drain().next()?;
+        let address = resolve_link(page.base.as_ref().unwrap_or(&home), &home, &text)?;
+        Some(String::from_utf8(address).unwrap())
+    }
+
+    #[test]
+    fn a_link_leads_where_a_browser_would_go() {
+        for (base, link, expected) in [
+            ("", "next", Some("/docs/guides/next")),
+            ("", " ./a/../b.html?x=1#y ", Some("/docs/guides/b.html")),
+            ("", "#top", Some("/docs/guides/start.html")),
+            ("", "?q=1", Some("/docs/guides/start.html")),
+            ("", "../../../../x", Some("/x")),
+            ("", "%2e%2e/x", Some("/docs/x")),
+            ("", "a%20b%2Fc%25.html", Some("/docs/guides/a b/c%.html")),
+            ("", "a b\\c", Some("/docs/guides/a b/c")),
+            ("", "ne\nxt", Some("/docs/guides/next")),
+            ("", "/", Some("/")),
+            ("", "ä.html", Some("/docs/guides/ä.html")),
+            ("", "//docs.example.com/x", None),
+            ("", "/\\docs.example.com/x", None),
+            ("", "https://docs.example.com/x", None),
+            ("", "mailto:me@example.com", None),
+            ("", "java\tscript:void(0)", None),
+            ("", "data:,x", None),
+            ("", "a/b:c", Some("/docs/guides/a/b:c")),
+            ("/b/", "x", Some("/b/x")),
+            ("../", "x", Some("/docs/x")),
+            ("https://cdn.example.com/", "x", None),
+            ("//cdn.example.com/", "/x", None),
+        ] {
+            assert_eq!(led(base, link).as_deref(), expected, "{base:?} {link:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_page_says_at_any_length_is_bounded() {
+        let long = |len: usize| format!("/{}/", "a".repeat(len - 2));
+        let under = |base: &str| led(base, "x").unwrap().len();
+        assert_eq!(
+            (under(&long(MAX_ADDRESS_BYTES)), under(&long(MAX_ADDRESS_BYTES + 1))),
+            (MAX_ADDRESS_BYTES + 1, "/docs/guides/x".len())
+        );
+        assert!(led("", &long(MAX_ADDRESS_BYTES)).is_some() && led("", &long(MAX_ADDRESS_BYTES + 1)).is_none());
+        assert!(led("", &format!("x?{}", long(MAX_ADDRESS_BYTES))).is_some(), "a query does not count");
+
+        let home = Url::parse(&format!("{PLACEHOLDER_ORIGIN}/start.html")).unwrap();
+        let mut page = PageLinks::default();
+        page.set_base(&home, &long(MAX_ADDRESS_BYTES));
+        for n in (0..MAX_DEAD_ADDRESSES + 10).rev() {
+            page.add_link(&format!("x{n:05}"));
+            if page.bytes > MAX_PENDING_BYTES {
+                page.look_up(&home, |_| false);
+            }
+            assert!(page.bytes <= MAX_PENDING_BYTES);
+        }
+        page.look_up(&home, |_| false);
+        let DeadAddresses { digests, first } = page.dead;
+        assert_eq!(digests.len(), MAX_DEAD_ADDRESSES);
+        let held: usize = first.iter().map(Vec::len).sum::<usize>() + digests.len() * size_of::<Digest>();
+        assert!(held < 4 << 20, "{held}");
+        let least = [long(MAX_ADDRESS_BYTES).as_bytes(), b"x00000"].concat();
+        assert_eq!((first.len(), first.first()), (MAX_EXAMPLES, Some(&least)), "in whatever order they came");
+    }
+}
