@@ -84,8 +84,8 @@ pub fn encode_head(coding: ContentCoding, id: VersionId, records: &[CodingRecord
     out
 }
 
-/// Checks a coding file without reading its bodies. Everything before the bodies must be what [`head`] writes for this
-/// version, the bodies must lie where the records say, and nothing may follow them.
+/// Checks a coding file without reading its bodies. Everything before the bodies must be what [`encode_head`] writes
+/// for this version, the bodies must lie where the records say, and nothing may follow them.
 pub fn check_file(
     bytes: &[u8],
     coding: ContentCoding,
@@ -126,7 +126,7 @@ pub fn check_file(
     Ok(CodingStatistics { files: u64::from(kept), bytes: at - head as u64, millis: read_u64_le(bytes, 64) })
 }
 
-/// Returns the record of a file. `file` is below the number of files that [`check`] was called with.
+/// Returns the record of a file. `file` is below the number of files that [`check_file`] was called with.
 pub fn read_record(bytes: &[u8], file: usize) -> CodingRecord {
     let at = HEADER_BYTES + file * RECORD_BYTES;
     CodingRecord { offset: read_u64_le(bytes, at), len: read_u64_le(bytes, at + 8), crc: read_u32_le(bytes, at + 16) }

@@ -39,7 +39,7 @@ pub fn read_links(feed: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool), mut tell: im
         // Markup that is ambiguous without the whole document tree is read as text, as most browsers end up doing.
         .with_strict(false);
     let mut rewriter = HtmlRewriter::new(settings, |_: &[u8]| {});
-    // The parser fails beyond `QUERY_MEMORY_BYTES`; the links that it read before count.
+    // The parser fails beyond `MAX_PARSER_MEMORY_BYTES`; the links that it read before count.
     feed(&mut |piece| rewriter.write(piece).is_ok());
 }
 

@@ -1,5 +1,5 @@
-//! An arena in a memory file (`memfd_create(2)`): stored bytes can be read like any memory, and the kernel can send them
-//! without a copy (sendfile(2)).
+//! An arena in a memory file (`memfd_create(2)`): stored bytes can be read like any memory, and the kernel can send
+//! them without a copy (sendfile(2)).
 //!
 //! When an allocation is freed, its memory is released by punching a hole in the file, and the next allocation at that
 //! place gets new memory: the kernel may still be sending the old bytes (sendfile(2), NOTES), and what it sends must

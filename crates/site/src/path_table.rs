@@ -1,6 +1,6 @@
 //! The parts of an index besides its records: the hash table from paths to files, and the pairs of a page and the
 //! Markdown file with the same text. They are stored, so that opening an index builds nothing. Pure; written once, by
-//! [`super::index::encode`].
+//! [`crate::index::encode_index`].
 
 use std::collections::HashMap;
 

@@ -6,8 +6,8 @@
 //! Other users may be allowed to write to the folder, but not to read every file that this process can read. So the
 //! folder is opened once. The path of each file is recorded with its links resolved, and the file is later opened below
 //! the descriptor of the folder without following links. The opened file must be the one that was listed, with the size
-//! that it had: a file that was replaced, has grown or has shrunk is an error ([`Fault::ChangedWhileRead`]), never
-//! other content.
+//! that it had: a file that was replaced, has grown or has shrunk is an error ([`BundleFault::ChangedWhileRead`]),
+//! never other content.
 
 // Other users may write here: a path may lead to another file by the time it is used. See `base/directory`.
 #![deny(clippy::disallowed_methods)]
@@ -50,7 +50,7 @@ pub struct FolderReader {
     /// One line for each entry that was left out.
     pub warnings: Vec<String>,
     next: usize,
-    /// The file that [`DirectoryEntries::read_content`] reads.
+    /// The file that [`BundleReader::read_content`] reads.
     current: Option<usize>,
 }
 

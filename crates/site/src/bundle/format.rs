@@ -28,8 +28,8 @@ pub fn open_archive(file: File, path: &Path, limits: &BundleLimits) -> Result<Re
     open_growing_archive(file, path, limits, &Arc::new(WriteProgress::complete()))
 }
 
-/// Recognises an archive that may still be growing, as [`open`] does. Waits until 1 KiB is there, or all of a shorter
-/// file.
+/// Recognises an archive that may still be growing, as [`open_archive`] does. Waits until 1 KiB is there, or all of a
+/// shorter file.
 pub fn open_growing_archive(
     file: File,
     path: &Path,

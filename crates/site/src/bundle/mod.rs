@@ -5,7 +5,7 @@
 //! [`site_layout`] decides which of the entries belong to the site. This module writes nothing.
 
 pub mod archive_stream;
-pub mod bundle_reader;
+pub(crate) mod bundle_reader;
 pub mod folder;
 pub mod format;
 pub mod refusal;

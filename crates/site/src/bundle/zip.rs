@@ -2,7 +2,7 @@
 //! (docs/design/archives.md, rule 7).
 //!
 //! Opening an archive reads the end of central directory record and the whole central directory, and checks every name.
-//! [`super::zip_member`] verifies the data of the entries.
+//! [`super::zip_entry`] verifies the data of the entries.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -247,8 +247,8 @@ impl ZipArchive {
     }
 
     /// Refuses entries that overlap each other or the central directory, and decompression bombs, by the declared
-    /// sizes. The lengths of the local extra fields are not known yet: [`Zip::check_gaps`] completes the check after
-    /// the entries have been verified.
+    /// sizes. The lengths of the local extra fields are not known yet: [`ZipArchive::check_gaps`] completes the check
+    /// after the entries have been verified.
     fn check_overlap(&self) -> Result<(), BundleRefusal> {
         let (mut output, mut input) = (0u64, 0u64);
         for (i, member) in self.entries.iter().enumerate() {

@@ -3,14 +3,14 @@
 //! its purpose. The content security policies ([`csp`]) and the report of `bundle audit` ([`audit`]) are computed from
 //! these facts.
 //!
-//! Files may be hostile. Reading one page needs at most [`page::MAX_PAGE_MEMORY_BYTES`] bytes, of any other file only the
-//! first 8 MiB are read, and the receivers of the facts bound what they keep of a whole site.
+//! Files may be hostile. Reading one page needs at most [`page::MAX_PAGE_MEMORY_BYTES`] bytes, of any other file only
+//! the first 8 MiB are read, and the receivers of the facts bound what they keep of a whole site.
 
 pub mod address;
 pub mod audit;
 mod base_address;
 pub mod character_references;
-pub mod content_fact;
+mod content_fact;
 pub mod csp;
 pub mod css;
 mod element;
@@ -20,7 +20,7 @@ mod manifest;
 pub mod page;
 mod script;
 mod site_reader;
-pub mod source_format;
+mod source_format;
 mod xml;
 
 pub use content_fact::{ContentFact, RESOURCE_KINDS, ResourceKind};

@@ -1,15 +1,15 @@
 //! The look-up of an address: which file of a site answers it, or to which address it is redirected.
 //!
-//! [`resolve`] looks among the files alone. Below it are the paths that are not served ([`unserved_paths`]) and the names
-//! of Next.js payloads (`next_payloads`). [`addresses`] also asks the rules of the site and of its operator
+//! `resolve` looks among the files alone. Below it are the paths that are not served (`unserved_paths`) and the names
+//! of Next.js payloads (`next_payloads`). `addresses` also asks the rules of the site and of its operator
 //! ([`crate::rules`]). Nothing here does I/O; a site is anything that implements [`SiteFiles`].
 
-pub mod addresses;
-pub mod base_path;
+pub(crate) mod addresses;
+pub(crate) mod base_path;
 mod next_payloads;
-pub mod resolve;
-pub mod site_files;
-pub mod unserved_paths;
+pub(crate) mod resolve;
+pub(crate) mod site_files;
+pub(crate) mod unserved_paths;
 
 pub use addresses::{Addresses, is_answered};
 pub use base_path::{BasePathMatch, match_base_path};

@@ -12,10 +12,10 @@ pub mod netlify_files;
 pub mod pattern;
 pub mod protected_headers;
 pub mod route;
-pub mod rule;
+pub(crate) mod rule;
 pub mod rule_check;
-pub mod rule_draft;
-pub mod rule_set;
+pub(crate) mod rule_draft;
+pub(crate) mod rule_set;
 
 pub use rule::{RedirectRule, RuleAction};
 pub use rule_draft::{RuleDraft, RuleFault};

@@ -13,8 +13,8 @@ use super::seal_error::SealError;
 use super::seal_options::{SealOptions, SealProgress};
 use super::verified_bundle::{SealedBundle, finish_verification};
 
-/// Reads a bundle to its end, verifies it and writes its image in `space`. `archive` gives the digest and the size of the
-/// archive once it has been read; `path` is for messages.
+/// Reads a bundle to its end, verifies it and writes its image in `space`. `archive` gives the digest and the size of
+/// the archive once it has been read; `path` is for messages.
 pub(super) fn write_new_image<E: BundleReader>(
     mut entries: E,
     kind: BundleKind,

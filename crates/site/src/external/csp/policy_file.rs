@@ -157,7 +157,7 @@ impl<'a> PolicyFileReader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::external::content_fact::ResourceKind;
+    use crate::external::ResourceKind;
 
     #[test]
     fn what_is_written_is_read_and_any_other_byte_is_noticed() {

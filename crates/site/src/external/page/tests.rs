@@ -1,4 +1,3 @@
-
 use super::*;
 
 fn found(html: &str, piece: usize) -> Vec<String> {
