@@ -278,7 +278,8 @@ mod tests {
         fs::write(&path, "in the way").unwrap();
         let mut importer = InboxImporter::new(Some(path.clone()), now);
         assert!(!importer.is_open());
-        assert!(importer.error().unwrap().starts_with("cannot open the inbox "), "{:?}", importer.error());
+        let error = importer.state().unwrap().error.unwrap();
+        assert!(error.starts_with("cannot open the inbox "), "{error}");
         assert_eq!(importer.next_scan(), Some(now + RETRY_INTERVAL));
         assert_eq!(importer.scan(true, false, now + RETRY_INTERVAL), None);
         fs::remove_file(&path).unwrap();
