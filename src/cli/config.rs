@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::config::checked::DEFAULT_FILE;
+use crate::config::default_file::DEFAULT_FILE;
 use crate::config::key_documents::example_config;
 use crate::config::schema::config_schema;
 use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, values_in_force};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use clap::Args;
 use tokio::sync::watch;
 
-use crate::config::checked::ConfigSources;
+use crate::config::sources::ConfigSources;
 use crate::config::value_parsers::parse_listen;
 use crate::daemon::{self, RunHangup, RunParameters};
 use docwharf_base::runtime;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::config::ConfigProblem;
+use crate::config::problem::ConfigProblem;
 use crate::daemon::{CommandError, DaemonError};
 use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::publish::PublishError;
@@ -433,7 +433,7 @@ mod tests {
     use http::HeaderMap;
 
     use super::*;
-    use crate::config::ConfigPlace;
+    use crate::config::problem::ConfigPlace;
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionId;
     use docwharf_base::net::client::ClientError;

@@ -38,7 +38,7 @@ const EXIT_CODES: &[(&str, &str)] = &[
 
 const DOCUMENTED_FILES: &[(&str, &str)] = &[
     (
-        crate::config::checked::DEFAULT_FILE,
+        crate::config::default_file::DEFAULT_FILE,
         "the configuration, unless --config or $DOCWHARF_CONFIG names another; docwharf config init writes every key with its default and an explanation",
     ),
     ("/var/lib/docwharf", "the store, unless $STATE_DIRECTORY or store.path names another"),

@@ -50,7 +50,8 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::config::checked::{Config, ConfigSources};
+use crate::config::checked::Config;
+use crate::config::sources::ConfigSources;
 use crate::config::systemd_unit::ServiceUnit;
 use docwharf_base::accounts::resolve_uid_name;
 use docwharf_base::error_chain::OneLine;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use crate::config::checked::ConfigSources;
+use crate::config::sources::ConfigSources;
 use docwharf_agent::publish::{PublishCheck, publish_version};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::open;

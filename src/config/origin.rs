@@ -23,8 +23,8 @@ use docwharf_origin::{
 use docwharf_serve::key_pair::KeyPairFiles;
 use docwharf_site::seal::SealOptions;
 
+use super::problem::{ConfigPlace, ConfigProblem};
 use super::value_parsers::parse_listen;
-use super::{ConfigPlace, ConfigProblem};
 use limits::LimitAlias;
 
 /// The maximum size of the file in bytes.
@@ -190,10 +190,7 @@ struct OriginChecker<'a> {
 impl OriginChecker<'_> {
     /// Converts an offset in bytes into a place.
     fn place(&self, at: usize) -> ConfigPlace {
-        let before = &self.text[..self.text.floor_char_boundary(at)];
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        ConfigPlace::File(self.path.to_owned(), line, column)
+        ConfigPlace::in_text(self.text, at, self.path)
     }
 
     fn problem<T>(&mut self, at: &Spanned<T>, what: String) {

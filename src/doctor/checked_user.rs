@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
-use crate::config::checked::ConfigSources;
+use crate::config::sources::ConfigSources;
 use crate::config::systemd_unit::{ServiceUnit, enabled_socket};
 use docwharf_base::accounts;
 

@@ -19,7 +19,8 @@ mod store;
 use serde::Serialize;
 use tokio::runtime::Handle;
 
-use crate::config::checked::{Config, ConfigSources};
+use crate::config::checked::Config;
+use crate::config::sources::ConfigSources;
 use docwharf_agent::sync::BundleLocation;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::secret::Scrubber;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use crate::config::checked::{Config, ConfigSources};
+use crate::config::checked::Config;
+use crate::config::sources::ConfigSources;
 use docwharf_agent::sync::BundleLocation;
 
 use super::checked_user::CheckedUser;
