@@ -27,7 +27,8 @@ impl KeyTable {
 
     /// Lists the names that a key may have been meant as: those of keys, sections and lists.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let sections = self.sections.iter().map(|section| section.name);
+        let parents = self.sections.iter().filter_map(|section| Some(section.name.split_once('.')?.0));
+        let sections = self.sections.iter().map(|section| section.name).chain(parents);
         let lists = self.lists.iter().map(|list| list.name);
         self.keys().map(|key| key.name).chain(sections).chain(lists)
     }
