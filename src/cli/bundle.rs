@@ -12,7 +12,9 @@ use docwharf_site::seal::unpack::{UnpackError, unpack};
 use docwharf_site::seal::{SealOptions, VerifiedBundle, verify};
 
 use super::audit::AuditCommand;
-use super::{CommandContext, CommandFailure, progress};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
+use super::progress;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BundleCommand {

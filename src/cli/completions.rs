@@ -3,7 +3,9 @@
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
-use super::{Cli, CommandFailure, print};
+use super::Cli;
+use super::failure::CommandFailure;
+use super::output::print;
 
 #[derive(Debug, Args)]
 pub(super) struct CompletionsCommand {

@@ -16,7 +16,9 @@ use crate::doctor::configuration::unintended_settings;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_serve::key_pair::KeyPair;
 
-use super::{CommandContext, CommandFailure, print};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
+use super::output::print;
 
 /// The keys to set first: a configuration needs one of these sources of versions.
 const FIRST_KEYS: &str = "api.baseUrl, api.domain and the key (api.keyFile, or /etc/docwharf/api-key where the systemd unit \

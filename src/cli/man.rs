@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Command, CommandFactory};
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::{Cli, CommandFailure, print};
+use super::Cli;
+use super::failure::CommandFailure;
+use super::output::print;
 
 #[derive(Debug, Args)]
 pub(super) struct ManCommand {

@@ -15,7 +15,7 @@ use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_site::seal::SealOptions;
 
-use super::CommandFailure;
+use super::failure::CommandFailure;
 
 /// Publishes the active version if `publish.directory` is set, whatever mistakes the rest of the configuration has.
 pub(super) fn publish_active(sources: &ConfigSources, writer: &StoreWriter) -> Result<(), CommandFailure> {

@@ -23,7 +23,9 @@ use docwharf_site::mapping;
 use docwharf_site::seal::{self, ImageSpace, SealOptions, SealProgress, SealedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::{CommandContext, CommandFailure, progress};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
+use super::progress;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeCommand {

@@ -13,7 +13,8 @@ use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::model::version::VersionId;
 use docwharf_site::seal::{SealOptions, verify_opened_image};
 
-use super::{CommandContext, CommandFailure};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {

@@ -12,7 +12,7 @@ use crate::config::sources::ConfigSources;
 use crate::config::systemd_unit::{ServiceUnit, enabled_socket};
 use docwharf_base::accounts;
 
-use super::DoctorCheck;
+use super::check::DoctorCheck;
 
 const CHECK_NAME: &str = "user";
 

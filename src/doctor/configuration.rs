@@ -5,7 +5,7 @@ use crate::config::checked::{Config, SET_SOURCE_HINT, nothing_to_serve_message};
 use crate::config::sources::ConfigSources;
 use docwharf_agent::sync::BundleLocation;
 
-use super::DoctorCheck;
+use super::check::DoctorCheck;
 
 const CHECK_NAME: &str = "configuration";
 

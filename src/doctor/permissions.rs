@@ -9,8 +9,9 @@ use crate::config::checked::Config;
 use crate::config::sources::ConfigSources;
 use docwharf_agent::sync::BundleLocation;
 
+use super::check::{CheckStatus, DoctorCheck};
 use super::checked_user::CheckedUser;
-use super::{CheckStatus, DoctorCheck, disk};
+use super::disk;
 
 const NAME: &str = "permissions";
 

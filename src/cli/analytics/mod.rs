@@ -24,7 +24,8 @@ use docwharf_base::model::units::{count_noun, parse_duration};
 use docwharf_base::net::request_error::RequestErrorCause;
 
 use super::api_caller::ApiCaller;
-use super::{CommandContext, CommandFailure};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum AnalyticsCommand {

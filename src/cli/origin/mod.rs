@@ -20,7 +20,8 @@ use docwharf_origin::{
 };
 use docwharf_site::seal::SealOptions;
 
-use super::{CommandContext, CommandFailure};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
 
 /// The organization of the sites that are given as flags.
 const LOCAL_ORGANIZATION: &str = "local";

@@ -15,8 +15,10 @@ use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::{parse_duration, show_duration};
 
 use super::api_caller::ApiCaller;
+use super::context::CommandContext;
+use super::failure::CommandFailure;
 use super::interruptible::run_interruptible;
-use super::{CommandContext, CommandFailure, print};
+use super::output::print;
 
 /// Number of log lines shown. The last ones are shown, because the end says how the deployment ended.
 const MAX_SHOWN_LOG_LINES: usize = 200;
