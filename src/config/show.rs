@@ -28,8 +28,8 @@ pub struct ShownValue {
     pub value: Option<String>,
     /// The origin of the value: `default`, `/etc/c.toml:3`, `$DOCWHARF_…`.
     pub origin: String,
-    /// Whether the configuration sets the value. A default is shown as a comment: some keys have an effect by being set,
-    /// whatever their value.
+    /// Whether the configuration sets the value. A default is shown as a comment: some keys have an effect by being
+    /// set, whatever their value.
     pub is_set: bool,
 }
 
