@@ -4,10 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::Cli;
 use super::failure::CommandFailure;
 use super::output::print;
 
@@ -69,8 +68,8 @@ const DOCUMENTED_VARIABLES: &[(&str, &str)] = &[
 ];
 
 impl ManCommand {
-    pub(super) fn run(self) -> Result<(), CommandFailure> {
-        let mut command = Cli::command().disable_help_subcommand(true);
+    pub(super) fn run(self, command_line: Command) -> Result<(), CommandFailure> {
+        let mut command = command_line.disable_help_subcommand(true);
         command.build();
         let Some(dir) = self.all else {
             let page = render_page(&command, None).map_err(CommandFailure::Output)?;

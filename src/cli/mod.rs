@@ -47,7 +47,7 @@ mod write_command;
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use docwharf_base::secret::install_panic_hook;
 use docwharf_site::mapping::limit_freed_memory;
@@ -203,8 +203,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), CommandFailu
         Command::Bundle(command) => command.run(&context),
         Command::Redirects(command) => command.run(&context),
         Command::Doctor(command) => command.run(&context),
-        Command::Completions(command) => command.run(),
-        Command::Man(command) => command.run(),
+        Command::Completions(command) => command.run(Cli::command()),
+        Command::Man(command) => command.run(Cli::command()),
         Command::Version(command) => command.run(&context),
         Command::Recode(command) => command.run(),
     }

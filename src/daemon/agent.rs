@@ -33,8 +33,8 @@ use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 use docwharf_serve::tls::ServerTls;
 
-use super::DaemonError;
 use super::configuration::{ConfigChange, LiveConfiguration};
+use super::error::DaemonError;
 use super::inbox::{ImportEnd, InboxImporter};
 use super::notify::Notifier;
 use super::pending_tasks::{PendingTasks, TaskCommand};

@@ -34,15 +34,15 @@ use docwharf_serve::{Site, SiteSettings};
 use docwharf_site::mapping;
 
 use super::agent::{Agent, AgentParameters};
+use super::error::DaemonError;
+use super::listeners::{announce, bind, listeners, open_log, urls};
 use super::notify::{self, Notifier};
 use super::reporter::DescribeError;
 use super::served_version::warn_about_rules;
+use super::server::{StopSignals, build_runtime, server_result};
 use super::staged_version::admit_all;
 use super::task::default_thread_count;
-use super::{
-    DaemonError, StopSignals, announce, bind, build_runtime, index_check, listeners, open_log, passed_sockets,
-    policies, precompression, previous_versions, scrub, server_result, urls,
-};
+use super::{index_check, passed_sockets, policies, precompression, previous_versions, scrub};
 
 /// The maximum number of queued commands; further ones wait at the socket.
 const MAX_QUEUED_COMMANDS: usize = 16;

@@ -22,7 +22,9 @@ use super::super::failure::CommandFailure;
 use super::super::interruptible::run_interruptible;
 use super::super::output::wants_colour;
 use super::super::text_columns::terminal_width;
-use super::{PeriodArgs, SpooledSearches, read_all, read_pages, screen};
+use super::period_args::PeriodArgs;
+use super::screen;
+use super::search_reading::{SpooledSearches, read_all, read_pages};
 
 const DAY: Duration = Duration::from_hours(24);
 /// The default period of a report.

@@ -15,7 +15,8 @@ use super::super::failure::CommandFailure;
 use super::super::interruptible::run_interruptible;
 use super::super::output::print;
 use super::super::text_columns::{cut_or_pad, display_width, terminal_width};
-use super::{PeriodArgs, read_all, read_pages};
+use super::period_args::PeriodArgs;
+use super::search_reading::{read_all, read_pages};
 
 /// Requests that the API answers in an hour.
 const REQUESTS_PER_HOUR: u64 = 100;

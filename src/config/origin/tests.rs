@@ -78,7 +78,7 @@ fn each_key_refuses_a_value_of_another_kind_in_one_line_that_names_it() {
             "organization.project.domain" | "organization.project.directory" => {
                 let name = key.parts().1;
                 let lines = with.lines().filter(|line| !line.starts_with(&format!("{name} = \"")));
-                checked(&lines.map(|line| format!("{line}\n")).collect::<String>())
+                checked(&lines.collect::<Vec<_>>().join("\n"))
             }
             _ => checked(&with),
         };
@@ -157,7 +157,7 @@ fn the_example_file_has_each_key_with_its_default_and_no_other() {
         Some(rest) if rest.starts_with('[') || is_value(line) => rest,
         _ => line,
     });
-    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    let text = lines.collect::<Vec<_>>().join("\n");
     assert!(checked(&text).is_ok(), "{:#?}", checked(&text));
 }
 
