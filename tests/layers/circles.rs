@@ -37,13 +37,13 @@ fn expand(tree: &str) -> Vec<String> {
         items.last_mut().expect("there is one").push(c);
     }
     let items = items.iter().filter(|item| !item.trim().is_empty());
-    items.flat_map(|item| expand(item)).map(|item| format!("{}{item}", head.trim())).collect()
+    items.map(String::as_str).flat_map(expand).map(|item| format!("{}{item}", head.trim())).collect()
 }
 
 /// Returns the modules from which the code of a file imports. A parent that uses its own children is not counted.
-fn imports(module: &ModulePath, text: &str, modules: &BTreeSet<ModulePath>) -> BTreeSet<ModulePath> {
+fn imports(module: &[String], text: &str, modules: &BTreeSet<ModulePath>) -> BTreeSet<ModulePath> {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    let declarations = code.split("\n").collect::<Vec<_>>().join(" ");
+    let declarations = code.lines().collect::<Vec<_>>().join(" ");
     let declarations = declarations.split(';').filter_map(|statement| {
         let (before, tree) = statement.rsplit_once("use ")?;
         (before.is_empty() || before.ends_with([' ', ')', ']'])).then_some(tree)
@@ -53,7 +53,7 @@ fn imports(module: &ModulePath, text: &str, modules: &BTreeSet<ModulePath>) -> B
         let mut names = path.split("::").map(str::trim).peekable();
         let mut at: ModulePath = match names.peek() {
             Some(&"crate") => Vec::new(),
-            Some(&"super") => module.clone(),
+            Some(&"super") => module.to_vec(),
             _ => continue,
         };
         while let Some(name) = names.next_if(|&name| name == "crate" || name == "super") {
@@ -97,7 +97,9 @@ fn no_files_of_the_root_package_import_from_each_other_in_a_circle() {
         }
         for module in &done {
             edges.remove(module);
-            edges.values_mut().for_each(|imports| drop(imports.remove(module)));
+            for imports in edges.values_mut() {
+                imports.remove(module);
+            }
         }
     }
     assert!(edges.is_empty(), "{edges:#?}");
