@@ -23,7 +23,7 @@ const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between attempts to open or read an inbox that cannot be used.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What happens to a file after its import.
+/// The result of an import for the file in the inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ImportEnd {
     /// The file moves to `accepted/`.
