@@ -11,7 +11,8 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 
 use docwharf_serve::Site;
-use docwharf_serve::body::{BodyChunk, ResponseBody};
+use docwharf_serve::body::ResponseBody;
+use docwharf_serve::body_chunk::BodyChunk;
 use docwharf_serve::handler::handle;
 use docwharf_serve::peer::Peer;
 use docwharf_serve::service::RequestService;

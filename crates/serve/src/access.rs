@@ -6,8 +6,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 
 use super::body::ResponseBody;
 use super::cidr::IpRanges;
+use super::fixed_responses;
 use super::peer::ClientIdentity;
-use super::{Site, fixed_responses};
+use super::site::Site;
 
 /// The conditions that a request must meet to be answered, all of them. The default has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

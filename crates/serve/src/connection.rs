@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Buf;
 use hyper::body::{Body, Incoming};
@@ -22,30 +22,22 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Sleep, sleep_until};
 
+use super::connection_deadlines::{FIRST_REQUEST_TIMEOUT, HEAD_TIMEOUT, LAST_REQUEST_TIMEOUT, WaitReason};
 use super::head_timer::HeadTimer;
 use super::http1::{Http1Connection, Http1Outcome};
-use super::http2::Http2Connection;
+use super::http2::{CLIENT_PREFACE, Http2Connection};
 use super::lazy_stream::SendFile;
 use super::peer::Peer;
 use super::replay_stream::ReplayStream;
+use super::site::Site;
+use super::site_settings::Http2Server;
 use super::workers::WorkerLoad;
-use super::{Http2Server, Site};
 
-/// The time within which a request head must be complete; a kept-alive connection that is idle for as long is closed.
-pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time within which a connection must send its first request, whatever version of HTTP it speaks; otherwise it is
-/// closed.
-const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(35);
-/// The time that a connection without a request gets after a stop was requested: its request may already be on the
-/// network.
-pub(super) const LAST_REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 /// The largest request line and header section together, in bytes, on HTTP/1; more gets 431. It is above hyper's limit
 /// for the target alone (65,534 bytes), so that a target that is too long gets 414.
 const MAX_HEAD_BYTES: usize = 128 * 1024;
 /// The largest header list in bytes (`SETTINGS_MAX_HEADER_LIST_SIZE`) on the HTTP/2 connections that hyper serves.
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
-/// The connection preface of an HTTP/2 client (RFC 9113, section 3.4).
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The buffer of the first read in bytes; most request heads are smaller.
 const FIRST_READ_BYTES: usize = 2048;
 
@@ -175,19 +167,6 @@ pub(super) struct Connection<S, V: HttpService<Incoming>> {
 
 type HyperHttp1<S, V> = http1::Connection<ReplayStream<S>, V>;
 type HyperHttp2<S, V> = http2::Connection<ReplayStream<S>, V, TokioExecutor>;
-
-/// The event that a connection waits for while it cannot proceed. Each state that waits for bytes of the peer carries a
-/// deadline: without one the peer could keep a file descriptor for as long as it likes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WaitReason {
-    /// Bytes from the peer, until this deadline.
-    Peer(Instant),
-    /// The peer has to read what was sent. The stream below ends a connection whose peer stopped reading (see
-    /// [`super::guard`]), whichever protocol writes to it.
-    PeerReads,
-    /// A response or another turn of this connection, or a hyper connection without a timer.
-    Internal,
-}
 
 enum Protocol<S, V: HttpService<Incoming>> {
     /// Only plain HTTP/1.1 requests have come so far; the stream and the service are for hyper, which takes over at the
@@ -491,11 +470,11 @@ fn detect_http2<S: AsyncRead + Unpin>(
     context: &mut Context<'_>,
 ) -> Poll<io::Result<bool>> {
     loop {
-        let n = early.len().min(PREFACE.len());
-        if early[..n] != PREFACE[..n] {
+        let n = early.len().min(CLIENT_PREFACE.len());
+        if early[..n] != CLIENT_PREFACE[..n] {
             return Poll::Ready(Ok(false));
         }
-        if n == PREFACE.len() {
+        if n == CLIENT_PREFACE.len() {
             return Poll::Ready(Ok(true));
         }
         let mut room = [const { std::mem::MaybeUninit::uninit() }; FIRST_READ_BYTES];

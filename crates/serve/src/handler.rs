@@ -8,12 +8,10 @@ use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_TYPE,
     ETAG, HOST, LAST_MODIFIED, LINK, TRANSFER_ENCODING, VARY,
 };
-use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
 use percent_encoding::{CONTROLS, percent_decode, percent_encode, utf8_percent_encode};
 
 use docwharf_base::codec::content_coding::ContentCoding;
-use docwharf_base::codec::gzip;
 use docwharf_base::encode_sets;
 use docwharf_base::model::site_path::is_page;
 use docwharf_site::index::{EntryCompression, IndexEntry};
@@ -22,18 +20,22 @@ use docwharf_site::media_types::{CacheClass, media_type};
 use docwharf_site::rules::route::{RouteResult, RouteSettings, append_query, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::body::{BodyChunk, BodyLocation, BodySegment, ResponseBody};
+use super::access;
+use super::body::{BodyLocation, ResponseBody};
+use super::body_chunk::BodyChunk;
 use super::byte_range::{self, RequestedRange};
 use super::conditional::{self, PreconditionOutcome};
 use super::entity_tag::EntityTag;
+use super::file_body::{gzip_chunk, gzip_len};
 use super::fixed_responses;
 use super::header_pool;
-use super::http1::is_plain_host;
+use super::host_field::is_host;
+use super::inflating_body::BodySegment;
 use super::multipart::Multipart;
 use super::negotiate::{self, AcceptedCodings, ResponseForm};
 use super::page_cache::{MAX_SMALL_PAGE_BYTES, PageSource};
 use super::security_headers::{ServedFile, add_common_headers};
-use super::{Site, access};
+use super::site::Site;
 
 /// The largest size, in bytes, of a compressed file of which identity ranges are served. A larger file that is not in
 /// the cache of inflated files is sent as a whole (docs/design/http.md, rule 8). Also the largest gzip or dense form in
@@ -163,24 +165,6 @@ fn check_request<B>(request: &Request<B>, head: bool) -> Option<Response<Respons
     (!good).then(|| fixed_responses::bad_request(head, true))
 }
 
-/// Returns whether a Host field is a host and an optional port, and nothing else (RFC 9112, 3.2).
-pub fn is_host(value: &HeaderValue) -> bool {
-    is_plain_host(value.as_bytes()) || is_authority_host(value)
-}
-
-fn is_authority_host(value: &HeaderValue) -> bool {
-    let Some(authority) = value.to_str().ok().and_then(|text| text.parse::<Authority>().ok()) else { return false };
-    let text = authority.as_str();
-    let host = authority.host();
-    let port = &text[text.find(host).map_or(0, |at| at + host.len())..];
-    let good_port = port.is_empty() || port.strip_prefix(':').is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()));
-    let good_host = match host.strip_prefix('[') {
-        Some(inner) => inner.strip_suffix(']').is_some_and(|v6| v6.parse::<std::net::Ipv6Addr>().is_ok()),
-        None => !host.is_empty(),
-    };
-    !text.contains('@') && good_host && good_port
-}
-
 /// Returns whether a missing path may have been a page: it has no extension, one of HTML, or one of no known media
 /// type.
 fn asks_for_page(address: &[u8]) -> bool {
@@ -213,23 +197,6 @@ fn not_found_with_page(page: &FileResponse<'_>) -> Response<ResponseBody> {
     fields.remove(ACCEPT_RANGES);
     fields.insert(CACHE_CONTROL, HeaderValue::from_static(fixed_responses::NOT_FOUND_CACHE));
     response
-}
-
-/// Returns the body of a cached response; `None` if its bytes are neither in the image nor in the cache of inflated
-/// files.
-pub(super) fn cached_body(site: &Site, version: &SealedVersion, file: usize, form: ResponseForm) -> Option<BodyChunk> {
-    let entry = version.entry(file);
-    match (form, entry.coding) {
-        (ResponseForm::Gzip, _) => Some(gzip_chunk(version, &entry)),
-        (ResponseForm::Dense(_), _) => None,
-        (ResponseForm::Identity, EntryCompression::Stored) => Some(version.compressed_bytes(&entry).into()),
-        (ResponseForm::Identity, EntryCompression::Deflate) => site.inflated.get(&entry.content).map(BodyChunk::from),
-    }
-}
-
-/// Returns the sealed DEFLATE bytes of a file as a gzip file.
-fn gzip_chunk(version: &SealedVersion, entry: &IndexEntry) -> BodyChunk {
-    BodyChunk::framed(&gzip::GZIP_HEADER, version.compressed_bytes(entry), gzip::trailer(entry.crc, entry.len))
 }
 
 /// The response to a request for a file.
@@ -582,11 +549,6 @@ impl<'a> FileResponse<'a> {
     }
 }
 
-/// Returns the length of a file's gzip form in bytes.
-fn gzip_len(entry: &IndexEntry) -> u64 {
-    (gzip::GZIP_HEADER.len() + gzip::TRAILER_BYTES) as u64 + entry.coded_len
-}
-
 /// Sets a field to a value made by this program, which has no characters that a field must not have.
 fn set_field(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
@@ -597,50 +559,6 @@ fn set_field(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_host_is_a_name_or_an_address_and_perhaps_a_port() {
-        for good in [
-            "x",
-            "x:80",
-            "x:",
-            "docs.example.com",
-            "docs.example.com.",
-            "a_b:8080",
-            "127.0.0.1:8080",
-            "[::1]",
-            "[::1]:80",
-            "[::1]:",
-            "[2001:db8::7]:65535",
-        ] {
-            assert!(is_host(&HeaderValue::from_static(good)), "{good}");
-        }
-        for wrong in [
-            "",
-            ":80",
-            "x:y",
-            "x:80:90",
-            "x y",
-            "x/y",
-            "x?y",
-            "x#y",
-            "user@x",
-            "user:secret@x",
-            "@x",
-            "[::1",
-            "::1",
-            "[]",
-            "[zz]",
-            "[::1]x",
-            "[::1]:x",
-            "[::1]80",
-            "[127.0.0.1]",
-            "x@[::1]",
-        ] {
-            assert!(!is_host(&HeaderValue::from_static(wrong)), "{wrong}");
-        }
-        assert!(!is_host(&HeaderValue::from_bytes("bücher".as_bytes()).unwrap()));
-    }
 
     #[test]
     fn a_missing_address_may_have_been_a_page_unless_it_ends_like_another_file() {

@@ -12,8 +12,8 @@ use docwharf_site::media_types::runs_scripts;
 use docwharf_site::rules::protected_headers::ProtectedHeaders;
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::Site;
 use super::body::ResponseBody;
+use super::site::Site;
 
 /// Adds the fields of the matching rules to a response about a path of the site. A request that is refused before its
 /// path matters gets none.

@@ -27,7 +27,8 @@ use tokio::time::{sleep, timeout};
 
 use docwharf_base::defer_accept;
 
-use super::connection::{Connection, ConnectionSlot, ConnectionTracker, LAST_REQUEST_TIMEOUT, NegotiatedProtocol};
+use super::connection::{Connection, ConnectionSlot, ConnectionTracker, NegotiatedProtocol};
+use super::connection_deadlines::LAST_REQUEST_TIMEOUT;
 use super::lazy_stream::SendFile;
 use super::peer::Peer;
 use super::service::RequestService;

@@ -20,11 +20,12 @@ use http_body::{Frame, SizeHint};
 use docwharf_base::model::version::VersionId;
 use docwharf_site::memfd_arena::ArenaRange;
 
-use super::Site;
 use super::access_log::AccessLog;
 use super::access_log_line::{AccessLogLine, truncate_target, truncate_value};
-use super::body::{BodyChunk, BodyLocation, ResponseBody};
+use super::body::{BodyLocation, ResponseBody};
+use super::body_chunk::BodyChunk;
 use super::peer::ClientIdentity;
+use super::site::Site;
 
 /// A response body, and the log entry to which its bytes are added if there is an access log.
 #[derive(Debug)]

@@ -13,9 +13,10 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::Site;
-use super::body::{BodyChunk, BodyLocation};
-use super::handler;
+use super::body::BodyLocation;
+use super::body_chunk::BodyChunk;
+use super::file_body;
+use super::site::Site;
 
 /// The number of entries in a set. Their hashes, which are compared first, fill one cache line.
 const ENTRIES_PER_SET: usize = 16;
@@ -193,7 +194,7 @@ impl SiteState {
         match *again {
             BodyLocation::Empty => Some(Bytes::new().into()),
             BodyLocation::StaticText(text) => Some(Bytes::from_static(text).into()),
-            BodyLocation::File(file, form) => handler::cached_body(site, version()?, file, form),
+            BodyLocation::File(file, form) => file_body::ready_body(site, version()?, file, form),
             BodyLocation::Dense(file, coding, crc) => {
                 site.precompressed_body(version()?, file, coding, crc).map(BodyChunk::from)
             }

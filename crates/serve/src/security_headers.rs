@@ -9,11 +9,11 @@ use docwharf_site::external::csp;
 use docwharf_site::media_types::runs_scripts;
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::Site;
 use super::access::add_hsts;
 use super::body::ResponseBody;
 use super::csp_header;
 use super::header_rules::{apply_header_rules, mark_private, may_run_scripts};
+use super::site::Site;
 
 /// The origins that may show the site in a frame (`server.frames`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -13,12 +13,12 @@ use hyper::body::Incoming;
 
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::Site;
 use super::body::ResponseBody;
 use super::handler::{handle_with_version, pending_asset, refuse_with_version};
 use super::header_pool;
 use super::logged_body::LoggedBody;
 use super::peer::Peer;
+use super::site::Site;
 
 /// Answers the requests of all connections of a listener.
 pub trait RequestService: Send + Sync + 'static {

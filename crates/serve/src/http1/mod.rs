@@ -22,16 +22,15 @@ use http::header::CONNECTION;
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::Site;
-use super::connection::{HEAD_TIMEOUT, WaitReason};
+use super::connection_deadlines::{HEAD_TIMEOUT, WaitReason};
 use super::header_pool;
 use super::peer::Peer;
 use super::response_cache::{self, HeadFormat, SiteState};
 use super::service::respond;
+use super::site::Site;
 use super::turn::{RESPONSE_COST, TurnBudget, UNCACHED_RESPONSE_COST, end_turn};
 
 pub use super::lazy_stream::SendFile;
-pub(super) use request_head::is_plain_host;
 use request_head::{HeadOutcome, PlainRequestHead, for_each_field, parse_head};
 use send_buffer::Http1SendBuffer;
 

@@ -194,7 +194,9 @@ mod tests {
     use tokio::io::AsyncWrite;
 
     use super::*;
-    use crate::body::{BodyChunk, BodySegment, ResponseBody};
+    use crate::body::ResponseBody;
+    use crate::body_chunk::BodyChunk;
+    use crate::inflating_body::BodySegment;
     use docwharf_base::codec::deflate::Deflater;
     use docwharf_site::memfd_arena::MemfdArena;
 

@@ -33,10 +33,10 @@ use std::time::{Duration, Instant};
 use http::Response;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::Site;
-use super::connection::{LAST_REQUEST_TIMEOUT, PREFACE};
+use super::connection_deadlines::LAST_REQUEST_TIMEOUT;
 use super::logged_body::LoggedBody;
 use super::peer::Peer;
+use super::site::Site;
 use super::turn::{TurnBudget, end_turn};
 
 use abuse_counters::AbuseCounters;
@@ -47,6 +47,8 @@ use send_buffer::SendBuffer;
 use streams::Streams;
 use uploads::Uploads;
 
+/// The connection preface of an HTTP/2 client (RFC 9113, section 3.4).
+pub(super) const CLIENT_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The largest number of pending responses on a connection (`SETTINGS_MAX_CONCURRENT_STREAMS`).
 const MAX_STREAMS: usize = 128;
 /// The size of the read buffer in bytes.
@@ -155,7 +157,7 @@ impl Http2Connection {
             site,
             peer,
             begun,
-            preface: PREFACE,
+            preface: CLIENT_PREFACE,
             has_settings: false,
             rest: Vec::new(),
             is_behind: false,
@@ -440,7 +442,7 @@ mod tests {
     /// A connection to an empty site whose peer has sent the preface and SETTINGS.
     pub(super) fn begun() -> Http2Connection {
         let mut two = fresh();
-        two.begin(&[PREFACE, &frame(frame::SETTINGS, 0, 0, &[])].concat());
+        two.begin(&[CLIENT_PREFACE, &frame(frame::SETTINGS, 0, 0, &[])].concat());
         two
     }
 
@@ -566,8 +568,8 @@ mod tests {
     #[test]
     fn a_connection_begins_with_the_preface_and_settings() {
         let protocol = [(frame::GOAWAY, 0, ErrorCode::Protocol as u32)];
-        for at in 0..PREFACE.len() {
-            let (mut two, mut preface) = (fresh(), PREFACE.to_vec());
+        for at in 0..CLIENT_PREFACE.len() {
+            let (mut two, mut preface) = (fresh(), CLIENT_PREFACE.to_vec());
             preface[at] ^= 0x20;
             two.begin(&preface);
             assert_eq!(faults(&two), protocol, "byte {at} of the preface");
@@ -580,7 +582,7 @@ mod tests {
             ("an unknown frame", frame(0x7f, 0, 0, &[])),
         ] {
             let mut two = fresh();
-            two.begin(&[PREFACE, &first].concat());
+            two.begin(&[CLIENT_PREFACE, &first].concat());
             assert_eq!(faults(&two), protocol, "{what}");
         }
     }
@@ -588,7 +590,8 @@ mod tests {
     #[test]
     fn frames_mean_the_same_wherever_they_are_split() {
         let ping = frame(frame::PING, 0, 0, b"12345678");
-        let bytes = [PREFACE, &frame(frame::SETTINGS, 0, 0, &[]), &ping, &request(1), &ping, &request(3)].concat();
+        let bytes =
+            [CLIENT_PREFACE, &frame(frame::SETTINGS, 0, 0, &[]), &ping, &request(1), &ping, &request(3)].concat();
         let mut whole = fresh();
         whole.begin(&bytes);
         let kinds =

@@ -5,9 +5,8 @@ use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderName, HeaderValue, Method, Request, Version};
 
-use crate::handler::is_host;
 use crate::header_pool;
-use crate::http1::is_plain_host;
+use crate::host_field::{is_host, is_plain_host};
 use crate::response_cache::{CacheKey, set_key_part};
 
 use super::hpack::DecodedFields;
