@@ -20,7 +20,7 @@ use super::turn::end_turn;
 #[derive(Debug)]
 pub struct ResponseBody {
     content: BodyContent,
-    again: Option<BodyLocation>,
+    location: Option<BodyLocation>,
 }
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl From<BodyChunk> for ResponseBody {
 
 impl From<BodyContent> for ResponseBody {
     fn from(content: BodyContent) -> ResponseBody {
-        ResponseBody { content, again: None }
+        ResponseBody { content, location: None }
     }
 }
 
@@ -77,13 +77,13 @@ impl ResponseBody {
     }
 
     /// Marks the body as one that can be found again.
-    pub(super) fn with_location(self, again: BodyLocation) -> ResponseBody {
-        ResponseBody { again: Some(again), ..self }
+    pub(super) fn with_location(self, location: BodyLocation) -> ResponseBody {
+        ResponseBody { location: Some(location), ..self }
     }
 
     /// Returns where the body is found again; `None` if the response depends on more than the site and the request.
-    pub(super) fn again(&self) -> Option<&BodyLocation> {
-        self.again.as_ref()
+    pub(super) fn location(&self) -> Option<&BodyLocation> {
+        self.location.as_ref()
     }
 
     /// Creates a body of segments of the stream `coded`. Segments in ascending order need one pass; the stream is

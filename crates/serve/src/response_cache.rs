@@ -273,9 +273,36 @@ fn mix_bits(word: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
+/// The place in the cache of the response to one request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CacheLookup<'k> {
+    key: &'k CacheKey<'k>,
+    format: HeadFormat,
+    state: SiteState,
+}
+
+impl<'k> CacheLookup<'k> {
+    /// Describes the request with this key, for a head in this format; `None` if responses of the site may depend on
+    /// more. Must be called before the response is made, because a change in between makes it invalid.
+    pub(super) fn new(site: &Site, key: &'k CacheKey<'k>, format: HeadFormat) -> Option<CacheLookup<'k>> {
+        Some(CacheLookup { key, format, state: SiteState::of(site)? })
+    }
+
+    /// Appends the stored head to `out`, and returns the status and body of the response. If there is no usable entry,
+    /// `out` is unchanged and `None` is returned.
+    pub(super) fn find(&self, site: &Site, out: &mut Vec<u8>) -> Option<(StatusCode, BodyChunk)> {
+        find_cached(site, self.state, self.key, self.format, out)
+    }
+
+    /// Stores the head of a response whose body is found again at `location`.
+    pub(super) fn store(&self, status: StatusCode, head: &[u8], location: BodyLocation) {
+        store(self.state, self.key, self.format, status, head, location);
+    }
+}
+
 /// Appends the head stored for this key to `out`, and returns the status and body of the response. If there is no
 /// usable entry, `out` is unchanged and `None` is returned.
-pub(super) fn find_cached(
+fn find_cached(
     site: &Site,
     state: SiteState,
     question: &CacheKey<'_>,
@@ -297,7 +324,7 @@ pub(super) fn find_cached(
 }
 
 /// Stores `head` as the head of the response to this key.
-pub(super) fn store(
+fn store(
     state: SiteState,
     question: &CacheKey<'_>,
     shape: HeadFormat,

@@ -30,12 +30,11 @@ use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use http::Response;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection_deadlines::LAST_REQUEST_TIMEOUT;
-use super::logged_body::LoggedBody;
 use super::peer::Peer;
+use super::respond::DeferredSiteResponse;
 use super::site::Site;
 use super::turn::{TurnBudget, end_turn};
 
@@ -114,7 +113,7 @@ struct DeferredResponse {
     is_request_open: bool,
     /// The total of the `WINDOW_UPDATE` frames that came for the stream meanwhile, in bytes.
     widened: u32,
-    response: Pin<Box<dyn Future<Output = Response<LoggedBody>> + Send>>,
+    response: DeferredSiteResponse,
 }
 
 /// A field block that continues in the next frame.
@@ -429,9 +428,12 @@ impl Http2Connection {
 mod tests {
     use std::net::{Ipv4Addr, SocketAddr};
 
+    use http::Response;
+
     use super::*;
     use crate::SiteSettings;
     use crate::body::ResponseBody;
+    use crate::logged_body::LoggedBody;
 
     /// A connection to an empty site on which nothing has been read.
     fn fresh() -> Http2Connection {
