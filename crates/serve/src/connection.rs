@@ -8,7 +8,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
@@ -19,10 +19,10 @@ use hyper::service::HttpService;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::futures::OwnedNotified;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Sleep, sleep_until};
 
 use super::connection_deadlines::{FIRST_REQUEST_TIMEOUT, HEAD_TIMEOUT, LAST_REQUEST_TIMEOUT, WaitReason};
+use super::connection_tracker::{CLOSED, ConnectionSlot, ConnectionTracker, OPEN};
 use super::head_timer::HeadTimer;
 use super::http1::{Http1Connection, Http1Outcome};
 use super::http2::{CLIENT_PREFACE, Http2Connection};
@@ -31,7 +31,6 @@ use super::peer::Peer;
 use super::replay_stream::ReplayStream;
 use super::site::Site;
 use super::site_settings::Http2Server;
-use super::workers::WorkerLoad;
 
 /// The largest request line and header section together, in bytes, on HTTP/1; more gets 431. It is above hyper's limit
 /// for the target alone (65,534 bytes), so that a target that is too long gets 414.
@@ -47,101 +46,6 @@ pub(super) enum NegotiatedProtocol {
     Http1,
     Http2,
     Either,
-}
-
-/// The open connections of one listener, and the phase of its shutdown: open, closing or closed.
-#[derive(Debug, Default)]
-pub(super) struct ConnectionTracker {
-    phase: AtomicU8,
-    phase_changed: Arc<Notify>,
-    open_connections: AtomicUsize,
-    connection_ended: Notify,
-}
-
-const OPEN: u8 = 0;
-const CLOSING: u8 = 1;
-const CLOSED: u8 = 2;
-
-impl ConnectionTracker {
-    fn is_open(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == OPEN
-    }
-
-    /// Signals all connections to finish the requests in progress and to accept no more.
-    pub(super) fn close(&self) {
-        self.set_phase(CLOSING);
-    }
-
-    /// Signals all connections to end at once.
-    pub(super) fn close_now(&self) {
-        self.set_phase(CLOSED);
-    }
-
-    fn set_phase(&self, phase: u8) {
-        self.phase.store(phase, Ordering::Release);
-        self.phase_changed.notify_waiters();
-    }
-
-    /// Waits until the connections are signalled to finish.
-    pub(super) async fn wait_closing(&self) {
-        loop {
-            let told = self.phase_changed.notified();
-            if !self.is_open() {
-                return;
-            }
-            told.await;
-        }
-    }
-
-    /// Returns the number of open connections.
-    pub(super) fn open_connections(&self) -> usize {
-        self.open_connections.load(Ordering::Acquire)
-    }
-
-    /// Waits until no connection is open.
-    pub(super) async fn wait_empty(&self) {
-        loop {
-            let left = self.connection_ended.notified();
-            if self.open_connections() == 0 {
-                return;
-            }
-            left.await;
-        }
-    }
-}
-
-/// The entry of one connection in the count of its listener, and its permit in the connection limit. Dropping it
-/// releases both.
-#[derive(Debug)]
-pub(super) struct ConnectionSlot {
-    tracker: Arc<ConnectionTracker>,
-    _room: OwnedSemaphorePermit,
-    _load: WorkerLoad,
-}
-
-impl ConnectionSlot {
-    /// Adds a connection to the count of its listener, with its permit in the connection limit of the process.
-    pub(super) fn new(
-        tracker: &Arc<ConnectionTracker>,
-        permit: OwnedSemaphorePermit,
-        load: WorkerLoad,
-    ) -> ConnectionSlot {
-        tracker.open_connections.fetch_add(1, Ordering::AcqRel);
-        ConnectionSlot { tracker: Arc::clone(tracker), _room: permit, _load: load }
-    }
-
-    /// Returns the group of connections that this one is counted in.
-    pub(super) fn tracker(&self) -> &ConnectionTracker {
-        &self.tracker
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        if self.tracker.open_connections.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.tracker.connection_ended.notify_waiters();
-        }
-    }
 }
 
 /// An accepted connection, as a future that ends when the connection does.

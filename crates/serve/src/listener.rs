@@ -27,8 +27,9 @@ use tokio::time::{sleep, timeout};
 
 use docwharf_base::defer_accept;
 
-use super::connection::{Connection, ConnectionSlot, ConnectionTracker, NegotiatedProtocol};
+use super::connection::{Connection, NegotiatedProtocol};
 use super::connection_deadlines::LAST_REQUEST_TIMEOUT;
+use super::connection_tracker::{ConnectionSlot, ConnectionTracker};
 use super::lazy_stream::SendFile;
 use super::peer::Peer;
 use super::service::RequestService;
