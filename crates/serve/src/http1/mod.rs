@@ -215,15 +215,12 @@ impl Http1Connection {
         self.out.take_buffer();
         let lookup = head.cache_key.as_ref().and_then(|key| CacheLookup::new(&self.site, key, HeadFormat::Lines));
         let cached = lookup.and_then(|lookup| respond_from_cache(&self.site, &lookup, &mut self.out.head));
-        match cached {
-            Some(body) => {
-                self.end_response(head.closes, Some(body.into()), None);
-                self.cost += RESPONSE_COST;
-            }
-            None => {
-                self.respond(&head, lookup, build_request(&head)?);
-                self.cost += UNCACHED_RESPONSE_COST;
-            }
+        if let Some(body) = cached {
+            self.end_response(head.closes, Some(body.into()), None);
+            self.cost += RESPONSE_COST;
+        } else {
+            self.respond(&head, lookup, build_request(&head)?);
+            self.cost += UNCACHED_RESPONSE_COST;
         }
         Some(head.bytes.len())
     }
