@@ -8,8 +8,8 @@ use super::body_chunk::BodyChunk;
 use super::negotiate::ResponseForm;
 use super::site::Site;
 
-/// Returns the body of a file in a form, if its bytes are in the image or in the cache of inflated files. A dense form is
-/// in neither.
+/// Returns the body of a file in a form, if its bytes are in the image or in the cache of inflated files. A dense form
+/// is in neither.
 pub(super) fn ready_body(site: &Site, version: &SealedVersion, file: usize, form: ResponseForm) -> Option<BodyChunk> {
     let entry = version.entry(file);
     match (form, entry.coding) {

@@ -12,9 +12,9 @@
 //! then checked as HTTP requires ([`handler`]), its path is resolved to a file or a rule ([`docwharf_site::lookup`],
 //! [`docwharf_site::rules`]), and its preconditions are evaluated ([`conditional`]). The form ([`negotiate`],
 //! [`precompressed`]) and the byte ranges ([`byte_range`], [`multipart`]) of the response are chosen, and the body is
-//! made ([`body`]). Header fields that every response has are added in stages ([`security_headers`], [`csp_header`]). The access log gets a line when the body has been sent ([`logged_body`], [`access_log_line`],
-//! [`access_log`]). Most requests are simple ones; the heads of their
-//! responses come from a cache of rendered heads.
+//! made ([`body`]). Header fields that every response has are added in stages ([`security_headers`], [`csp_header`]).
+//! The access log gets a line when the body has been sent ([`logged_body`], [`access_log_line`], [`access_log`]). Most
+//! requests are simple ones; the heads of their responses come from a cache of rendered heads.
 //!
 //! Below that are the threads that serve, the connections and their protocols ([`http1`] for HTTP/1.1, [`http2`] for
 //! HTTP/2) and their transport ([`tls`]).

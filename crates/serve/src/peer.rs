@@ -5,8 +5,8 @@
 //! not a trusted proxy is the client. Everything before it was written by that client or by an unknown proxy. If both
 //! kinds of field are present they must agree, because a proxy that sets one of them passes on the other as the client
 //! has sent it. Fields that cannot be parsed, or that contradict each other, are not believed: then the proxy itself
-//! counts as the client, and [`ClientIdentity::is_known`] is false, so that an address range that contains the proxy does not
-//! admit unknown clients.
+//! counts as the client, and [`ClientIdentity::is_known`] is false, so that an address range that contains the proxy
+//! does not admit unknown clients.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -41,8 +41,8 @@ pub struct ClientIdentity {
 }
 
 impl ClientIdentity {
-    /// Identifies the client of a request from the peer of its connection and from its header fields. A request without a
-    /// peer comes through the control socket, so its client is this machine.
+    /// Identifies the client of a request from the peer of its connection and from its header fields. A request without
+    /// a peer comes through the control socket, so its client is this machine.
     pub fn identify(proxies: &IpRanges, peer: Option<Peer>, headers: &HeaderMap) -> ClientIdentity {
         let address = peer.map_or(IpAddr::V6(Ipv6Addr::LOCALHOST), |peer| peer.address.ip().to_canonical());
         let is_encrypted = peer.is_some_and(|peer| peer.is_encrypted);

@@ -1,5 +1,5 @@
-//! The checks of a request before its path matters: whether the client may read the site, and whether method, target and
-//! header fields are acceptable.
+//! The checks of a request before its path matters: whether the client may read the site, and whether method, target
+//! and header fields are acceptable.
 
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
 use http::{HeaderValue, Response, Version};

@@ -1,5 +1,5 @@
-//! The way from a request to its response, the same for every protocol: the fast path of HTTP/1.1, hyper and HTTP/2 only
-//! parse requests and write responses.
+//! The way from a request to its response, the same for every protocol: the fast path of HTTP/1.1, hyper and HTTP/2
+//! only parse requests and write responses.
 //!
 //! A request is first looked up in the response cache ([`respond_from_cache`]). If that has no response, the request is
 //! passed to the handler, which applies access control and the header stages; the response is counted and, if there is
@@ -45,8 +45,9 @@ impl Future for SiteResponse {
     }
 }
 
-/// Answers a request from the response cache: appends the head of the response to `out`, counts the response and returns
-/// its body. If the cache has no usable response, `out` is unchanged and `None` is returned.
+/// Answers a request from the response cache: appends the head of the response to `out`, counts the response and
+/// returns its body. If the cache has no usable response, `out` is unchanged and `None` is returned.
+#[inline]
 pub(super) fn respond_from_cache(site: &Site, lookup: &CacheLookup<'_>, out: &mut Vec<u8>) -> Option<BodyChunk> {
     let (status, body) = lookup.find(site, out)?;
     site.count(status);

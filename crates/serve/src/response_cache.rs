@@ -167,8 +167,9 @@ pub(super) struct SiteState {
     /// The number of the site; see [`Site::number`].
     site: u64,
     edition: u64,
-    /// The number of the opened version, see [`SealedVersion::opening`](docwharf_site::sealed::Sealed::opening). The
-    /// same version may be opened again from another image, which has its files at other offsets.
+    /// The number of the opened version, see
+    /// [`SealedVersion::opening`](docwharf_site::sealed_version::SealedVersion::opening). The same version may be
+    /// opened again from another image, which has its files at other offsets.
     opening: Option<u64>,
 }
 
@@ -209,12 +210,14 @@ pub(super) struct CacheLookup<'k> {
 impl<'k> CacheLookup<'k> {
     /// Describes the request with this key, for a head in this format; `None` if responses of the site may depend on
     /// more. Must be called before the response is made, because a change in between makes it invalid.
+    #[inline]
     pub(super) fn new(site: &Site, key: &'k CacheKey<'k>, format: HeadFormat) -> Option<CacheLookup<'k>> {
         Some(CacheLookup { key, format, state: SiteState::of(site)? })
     }
 
     /// Appends the stored head to `out`, and returns the status and body of the response. If there is no usable entry,
     /// `out` is unchanged and `None` is returned.
+    #[inline]
     pub(super) fn find(&self, site: &Site, out: &mut Vec<u8>) -> Option<(StatusCode, BodyChunk)> {
         find_cached(site, self.state, self.key, self.format, out)
     }
@@ -230,11 +233,11 @@ impl<'k> CacheLookup<'k> {
 fn find_cached(
     site: &Site,
     state: SiteState,
-    question: &CacheKey<'_>,
-    shape: HeadFormat,
+    key: &CacheKey<'_>,
+    format: HeadFormat,
     out: &mut Vec<u8>,
 ) -> Option<(StatusCode, BodyChunk)> {
-    let pieces = question.pieces(shape);
+    let pieces = key.pieces(format);
     let (status, again, before) = THREAD_CACHE.with_borrow(|known| {
         let answer = known.find(state, hash_key(&pieces), &pieces)?;
         let before = out.len();
@@ -251,13 +254,13 @@ fn find_cached(
 /// Stores `head` as the head of the response to this key.
 fn store(
     state: SiteState,
-    question: &CacheKey<'_>,
-    shape: HeadFormat,
+    key: &CacheKey<'_>,
+    format: HeadFormat,
     status: StatusCode,
     head: &[u8],
     again: BodyLocation,
 ) {
-    let pieces = question.pieces(shape);
+    let pieces = key.pieces(format);
     let asked: usize = pieces.iter().map(|piece| piece.len() + 1).sum();
     if asked > MAX_KEY_BYTES || head.len() > MAX_CACHED_HEAD_BYTES {
         return;
@@ -341,9 +344,9 @@ mod tests {
         let ask = CacheKey { target: "/a", encodings: b"gzip", ..CacheKey::default() };
         let state = SiteState { site: site.number, edition: 3, opening: None };
         store(state, &ask, HeadFormat::Lines, StatusCode::OK, b"head", BodyLocation::Empty);
-        let known = |state, question: &CacheKey<'_>| {
+        let known = |state, key: &CacheKey<'_>| {
             let mut out = b"before ".to_vec();
-            find_cached(&site, state, question, HeadFormat::Lines, &mut out).map(|_| out)
+            find_cached(&site, state, key, HeadFormat::Lines, &mut out).map(|_| out)
         };
         assert_eq!(known(state, &ask), Some(b"before head".to_vec()));
         assert_eq!(known(state, &CacheKey { encodings: b"", ..ask }), None);
@@ -355,7 +358,7 @@ mod tests {
         assert_eq!(known(SiteState { site: other.number, ..state }, &ask), None, "of another site");
         assert_ne!(SiteState::of(&other), SiteState::of(&site));
         assert_eq!(known(SiteState { opening: Some(1), ..state }, &ask), None);
-        assert!(find_cached(&site, state, &ask, HeadFormat::Block, &mut Vec::new()).is_none(), "in another shape");
+        assert!(find_cached(&site, state, &ask, HeadFormat::Block, &mut Vec::new()).is_none(), "in another format");
     }
 
     #[test]
@@ -425,7 +428,7 @@ mod tests {
             let expected = if body.is_some() { format!("before {head}") } else { "before ".to_owned() };
             assert_eq!(out, expected.as_bytes(), "the last that was remembered, or nothing");
             let count = THREAD_CACHE.with_borrow(|known| known.answers.iter().flatten().flatten().count());
-            assert_eq!(count, 1, "the same question has one place");
+            assert_eq!(count, 1, "the same key has one place");
         }
     }
 
@@ -444,7 +447,7 @@ mod tests {
         ];
         let all: Vec<_> = others
             .iter()
-            .flat_map(|ask| [HeadFormat::Lines, HeadFormat::Block].map(|shape| ask.pieces(shape)))
+            .flat_map(|ask| [HeadFormat::Lines, HeadFormat::Block].map(|format| ask.pieces(format)))
             .collect();
         for (at, pieces) in all.iter().enumerate() {
             let text = [&pieces.join(&b'\n')[..], b"\n"].concat();

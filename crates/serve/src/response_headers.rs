@@ -1,5 +1,5 @@
-//! Header fields that do not depend on how a response was made: an ordered list of stages, each of which adds the fields
-//! of one subject. A later stage sees the fields of the earlier ones and may change them.
+//! Header fields that do not depend on how a response was made: an ordered list of stages, each of which adds the
+//! fields of one subject. A later stage sees the fields of the earlier ones and may change them.
 
 use http::header::{CACHE_CONTROL, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};

@@ -2,9 +2,9 @@
 //! version that the active version does not have. Assets whose name contains a hash of their content are served from
 //! replaced versions for `server.assetGrace`. Nothing else of these versions is reachable.
 //!
-//! At a start, they are opened while the active version is served already ([`super::OpeningGuard`]). A page that was open
-//! before the start may request an asset at once: until all versions are open, a request for what may be one of their
-//! assets waits, for a moment at most, before it gets a 404 response.
+//! At a start, they are opened while the active version is served already ([`super::OpeningGuard`]). A page that was
+//! open before the start may request an asset at once: until all versions are open, a request for what may be one of
+//! their assets waits, for a moment at most, before it gets a 404 response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

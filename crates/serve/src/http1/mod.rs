@@ -1,9 +1,10 @@
-//! HTTP/1.1 without hyper for plain requests (see [`request_head`]), which are most of what a site receives. The first request
-//! on a connection that is not plain goes to hyper with every byte of it, and so does everything after it.
+//! HTTP/1.1 without hyper for plain requests (see [`request_head`]), which are most of what a site receives. The first
+//! request on a connection that is not plain goes to hyper with every byte of it, and so does everything after it.
 //!
 //! In a turn the connection reads what has arrived into a buffer of the thread and parses each request head. It takes
-//! the response from the cache or from the handler ([`super::respond`]), and writes its head and body in one write. Short responses to pipelined requests are written together. The connection keeps only what has to wait: a
-//! partial request head, and bytes that the peer has not accepted yet.
+//! the response from the cache or from the handler ([`super::respond`]), and writes its head and body in one write.
+//! Short responses to pipelined requests are written together. The connection keeps only what has to wait: a partial
+//! request head, and bytes that the peer has not accepted yet.
 
 pub mod request_head;
 mod response_head;

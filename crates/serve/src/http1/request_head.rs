@@ -76,7 +76,7 @@ pub fn for_each_field<'a>(bytes: &'a [u8], mut take: impl FnMut(&'a str, &'a [u8
 
 /// Checks that the header fields leave the request plain, and sets its cache key.
 fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -> bool {
-    let mut question = CacheKey { is_head: !head.wants_body, target: head.target, ..CacheKey::default() };
+    let mut key = CacheKey { is_head: !head.wants_body, target: head.target, ..CacheKey::default() };
     let (mut hosts, mut is_whole) = (0, true);
     for field in fields {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
@@ -85,9 +85,9 @@ fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -
                 hosts += 1;
                 is_whole &= is_plain_host(field.value);
             }
-            15 if is("accept-encoding") => is_whole &= set_key_part(&mut question.encodings, field.value),
-            6 if is("accept") => is_whole &= set_key_part(&mut question.types, field.value),
-            13 if is("if-none-match") => is_whole &= set_key_part(&mut question.tags, field.value),
+            15 if is("accept-encoding") => is_whole &= set_key_part(&mut key.encodings, field.value),
+            6 if is("accept") => is_whole &= set_key_part(&mut key.types, field.value),
+            13 if is("if-none-match") => is_whole &= set_key_part(&mut key.tags, field.value),
             10 if is("connection") => match field.value {
                 value if value.eq_ignore_ascii_case(b"keep-alive") => {}
                 value if value.eq_ignore_ascii_case(b"close") => head.closes = true,
@@ -104,7 +104,7 @@ fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -
             _ => {}
         }
     }
-    head.cache_key = (is_whole && hosts == 1).then_some(question);
+    head.cache_key = (is_whole && hosts == 1).then_some(key);
     true
 }
 
@@ -198,9 +198,9 @@ mod tests {
         let text = "HEAD /a?b HTTP/1.1\r\nhost: x\r\nACCEPT: text/html\r\nAccept-Encoding: br\r\n\
                     if-none-match: \"a\", \"b\"\r\nCookie: c\r\nAccepts: d\r\nconnection: Keep-Alive\r\n\r\n";
         let HeadOutcome::Plain(head) = looked(text) else { panic!("it is plain") };
-        let question =
+        let key =
             CacheKey { is_head: true, target: "/a?b", encodings: b"br", types: b"text/html", tags: b"\"a\", \"b\"" };
-        assert_eq!(head.cache_key, Some(question));
+        assert_eq!(head.cache_key, Some(key));
         assert!(!head.closes && !head.wants_body);
         let mut fields = Vec::new();
         for_each_field(head.bytes, |name, value| fields.push((name, value)));

@@ -27,7 +27,7 @@ thread_local! {
 /// The bytes that the peer has not accepted yet.
 #[derive(Default)]
 pub(super) struct Http1SendBuffer {
-    /// Response heads with short bodies. Call [`Outgoing::take_buffer`] before a response is added.
+    /// Response heads with short bodies. Call [`Http1SendBuffer::take_buffer`] before a response is added.
     pub(super) head: Vec<u8>,
     /// The number of bytes of `head` that the peer has accepted.
     at: usize,

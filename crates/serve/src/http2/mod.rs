@@ -3,14 +3,15 @@
 //! own.
 //!
 //! In a turn the connection queues as much of the pending responses as the flow-control windows allow ([`streams`]),
-//! sends the queue in one write ([`send_buffer`]), then reads and handles what has come, frame by frame ([`receive`], [`frame`]).
-//! A request is decoded ([`hpack`]), checked ([`request`]) and answered ([`respond`]) from the response cache or by the
-//! handler.
+//! sends the queue in one write ([`send_buffer`]), then reads and handles what has come, frame by frame ([`receive`],
+//! [`frame`]). A request is decoded ([`hpack`]), checked ([`request`]) and answered ([`respond`]) from the response
+//! cache or by the handler.
 //!
 //! The memory that a peer can make the connection hold is limited: one read of input; a partial field block; a dynamic
 //! table of 4 KiB; [`MAX_STREAMS`] pending responses, which refer to the mapped image except for a few that are being
 //! inflated; and queued heads and replies, because no more input is handled while much is queued. Useless work is
-//! limited by [`abuse_counters`] and [`uploads`], and the time for which a peer can make the connection wait by [`deadlines`].
+//! limited by [`abuse_counters`] and [`uploads`], and the time for which a peer can make the connection wait by
+//! [`deadlines`].
 
 mod abuse_counters;
 mod deadlines;

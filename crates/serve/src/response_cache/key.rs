@@ -27,8 +27,8 @@ pub(crate) struct CacheKey<'a> {
 
 impl<'a> CacheKey<'a> {
     /// Returns the parts of the key for a head in this format. Different keys have different parts.
-    pub(super) fn pieces(&self, shape: HeadFormat) -> [&'a [u8]; 5] {
-        let kind: &[u8] = match (self.is_head, shape) {
+    pub(super) fn pieces(&self, format: HeadFormat) -> [&'a [u8]; 5] {
+        let kind: &[u8] = match (self.is_head, format) {
             (false, HeadFormat::Lines) => b"G",
             (true, HeadFormat::Lines) => b"H",
             (false, HeadFormat::Block) => b"g",
