@@ -27,10 +27,9 @@ use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::access_log::AccessLog;
 use docwharf_serve::listener::{self, HttpListener};
-use docwharf_serve::retained_versions::OpeningGuard;
 use docwharf_serve::tls::ServerTls;
 use docwharf_serve::watchdog::{HEARTBEAT_INTERVAL, Watchdog};
-use docwharf_serve::{Site, SiteSettings};
+use docwharf_serve::{OpeningGuard, Site, SiteSettings};
 use docwharf_site::mapping;
 
 use super::agent::{Agent, AgentParameters};

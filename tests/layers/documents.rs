@@ -300,7 +300,7 @@ fn constant(file: &str, name: &str) -> Vec<Amount> {
 /// A file and a constant in it.
 type Constant = (&'static str, &'static str);
 
-const HEAD: Constant = ("crates/serve/src/connection.rs", "HEAD_TIMEOUT");
+const HEAD: Constant = ("crates/serve/src/connection_deadlines.rs", "HEAD_TIMEOUT");
 
 /// The resources of SECURITY.md by how they begin, with the constants that bound them. Where there is none, the bound
 /// is a key of the configuration, or no number.
@@ -309,7 +309,7 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     (
         "time for the first request",
         &[
-            ("crates/serve/src/connection.rs", "FIRST_REQUEST_TIMEOUT"),
+            ("crates/serve/src/connection_deadlines.rs", "FIRST_REQUEST_TIMEOUT"),
             ("crates/serve/src/listener.rs", "HANDSHAKE_TIMEOUT"),
         ],
     ),
@@ -326,11 +326,11 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     ("bytes that the kernel has", &[("crates/serve/src/listener.rs", "MAX_UNSENT_BYTES")]),
     (
         "time of a connection on its thread",
-        &[("crates/serve/src/turn.rs", "MAX_TURN"), ("crates/serve/src/body.rs", "MAX_PIECE_BYTES")],
+        &[("crates/serve/src/turn.rs", "MAX_TURN"), ("crates/serve/src/inflating_body.rs", "MAX_PIECE_BYTES")],
     ),
     ("inflated pages in memory", &[]),
     ("large pages made whole", &[("crates/serve/src/page_cache.rs", "MAX_QUEUED_PAGES")]),
-    ("memory of answers that readers have not taken", &[("crates/serve/src/body.rs", "MIN_PIECE_BYTES")]),
+    ("memory of answers that readers have not taken", &[("crates/serve/src/inflating_body.rs", "MIN_PIECE_BYTES")]),
     ("decoders of bodies", &[("crates/serve/src/decoder_pool.rs", "MIN_DECODERS")]),
     (
         "memory that was freed",

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use docwharf_serve::body::BodyChunk;
+use docwharf_serve::body_chunk::BodyChunk;
 
 /// The number of bytes read at a time; a download holds no more than this in memory.
 const READ_CHUNK_BYTES: u64 = 256 * 1024;

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 
 use docwharf_base::clock::{now_unix_millis, now_unix_seconds};
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_serve::handler::is_host;
+use docwharf_serve::host_field::is_host;
 use docwharf_serve::peer::Peer;
 
 use super::api_keys::{self, AuthenticatedClient, Scope};
