@@ -1,6 +1,7 @@
 //! Tests of reading a store: its versions, their names, and the record.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use super::*;
@@ -91,6 +92,47 @@ fn versions_are_told_by_their_last_arrival_the_newest_first() {
     assert!(versions[0].receipts.is_sorted_by_key(|receipt| receipt.time.as_str()));
     assert!(writer.store().has(bare) && !writer.store().has(id(b"e")) && !writer.store().has(id(b"f")));
     assert_eq!(writer.store().named(&early.to_string()).unwrap(), early);
+}
+
+#[test]
+fn a_staged_copy_is_removed_through_the_open_store_and_nothing_else_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
+    let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
+    let (store, staging) = (writer.store(), root.join("staging"));
+    fs::create_dir_all(elsewhere.join("staging")).unwrap();
+    let files = [root.join("downloads/copy"), elsewhere.join("copy"), elsewhere.join("staging/copy")];
+    for file in &files {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "x").unwrap();
+    }
+    fs::write(staging.join("copy"), "x").unwrap();
+    for path in [&files[0], &staging.join("../downloads/copy"), &staging.join("0/copy"), &root, Path::new("copy")] {
+        store.remove_staged_copy(path);
+    }
+    assert!(staging.join("copy").exists());
+    // A link of that name is removed, not its target.
+    symlink(&files[1], staging.join("link")).unwrap();
+    store.remove_staged_copy(&staging.join("link"));
+    assert!(!staging.join("link").is_symlink());
+    store.remove_staged_copy(&staging.join("copy"));
+    assert!(!staging.join("copy").exists());
+    // Another user exchanges the names on the way: the path of the copy now leads to another file of its name.
+    fs::write(staging.join("copy"), "x").unwrap();
+    fs::rename(&root, dir.path().join("moved")).unwrap();
+    symlink(&elsewhere, &root).unwrap();
+    store.remove_staged_copy(&staging.join("copy"));
+    assert!(files[2].exists(), "the file that the path leads to now");
+    assert!(!dir.path().join("moved/staging/copy").exists(), "the copy in the store that was opened");
+    fs::write(dir.path().join("moved/staging/copy"), "x").unwrap();
+    fs::rename(dir.path().join("moved/staging"), dir.path().join("moved/was")).unwrap();
+    symlink(elsewhere.join("staging"), dir.path().join("moved/staging")).unwrap();
+    store.remove_staged_copy(&staging.join("copy"));
+    for file in &files[1..] {
+        assert!(file.exists(), "{}", file.display());
+    }
+    assert!(dir.path().join("moved/downloads/copy").exists() && dir.path().join("moved/was/copy").exists());
+    fs::remove_file(dir.path().join("moved/staging")).unwrap();
 }
 
 #[test]
