@@ -12,8 +12,8 @@ use support::http::{Connection, Response, get};
 use support::hub::{FOLDER, Hub, JOBS, data, error};
 use support::{end, until, write_site};
 
-const ADMIN: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n";
-const SEARCHES: &str = "/v1/analytics/docs/searches";
+pub(super) const ADMIN: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n";
+pub(super) const SEARCHES: &str = "/v1/analytics/docs/searches";
 const THEIR_SEARCHES: &str = "/v1/analytics/secrets/searches";
 
 /// Acme and umbrella, each with a folder and a key, with these tables before them; the key is umbrella's.
@@ -27,7 +27,7 @@ fn hub(tables: &str) -> (Hub, String) {
 }
 
 /// A text that packing makes a quarter smaller.
-fn noise(len: usize) -> String {
+pub(super) fn noise(len: usize) -> String {
     let mut state = 7_u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -37,10 +37,8 @@ fn noise(len: usize) -> String {
 }
 
 /// A number that metrics tell of a resource.
-fn metric(hub: &Hub, name: &str, resource: &str) -> u64 {
-    let log = hub.log();
-    let admin = log.rsplit("health and metrics are at http://").next().and_then(|rest| rest.split('/').next()).unwrap();
-    let text = get(admin, "/metrics").text();
+pub(super) fn metric(hub: &Hub, name: &str, resource: &str) -> u64 {
+    let text = get(&hub.admin_address(), "/metrics").text();
     let begin = format!("docwharf_origin_resource_{name}{{resource=\"{resource}\"}} ");
     let line = text.lines().find_map(|line| line.strip_prefix(&begin));
     line.unwrap_or_else(|| panic!("no {begin}: {text}")).parse().unwrap()
@@ -48,18 +46,18 @@ fn metric(hub: &Hub, name: &str, resource: &str) -> u64 {
 
 /// It says when to come back, and names the key of the limit.
 #[track_caller]
-fn refused(answer: &Response, key: &str) {
+pub(super) fn refused(answer: &Response, key: &str) {
     assert_eq!(answer.status, 429, "{}", answer.text());
     assert!(error(answer).contains(key), "{}", answer.text());
     assert!(answer.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
 }
 
-fn batch(id: &str, events: &[Value]) -> Value {
+pub(super) fn batch(id: &str, events: &[Value]) -> Value {
     json!({ "batchId": id, "events": events })
 }
 
 /// A request with a body that does not come; `expect` waits to be asked for it.
-fn half_sent(hub: &Hub, key: &str, target: &str, len: usize, expect: bool) -> Connection {
+pub(super) fn half_sent(hub: &Hub, key: &str, target: &str, len: usize, expect: bool) -> Connection {
     let mut connection = Connection::open(hub.address());
     let expect = if expect { "Expect: 100-continue\r\n" } else { "" };
     let head = format!(
