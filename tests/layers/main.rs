@@ -2,6 +2,7 @@
 
 #![allow(missing_docs)]
 
+mod circles;
 mod documents;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,0 +1,120 @@
+//! The imports between the files of the origin form no circle.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::sources;
+
+/// A module as the names of its path below the root of its crate.
+type ModulePath = Vec<String>;
+
+/// Returns the module that a file below `folder` is.
+fn module_of(folder: &str, file: &str) -> ModulePath {
+    let path = file.strip_prefix(folder).and_then(|path| path.strip_prefix('/'));
+    let path = path.and_then(|path| path.strip_suffix(".rs")).expect("a source file");
+    let mut path: ModulePath = path.split('/').map(str::to_owned).collect();
+    if path.last().is_some_and(|name| name == "mod" || name == "lib") {
+        path.pop();
+    }
+    path
+}
+
+/// Expands the braces of a `use` declaration into single paths.
+fn expand(tree: &str) -> Vec<String> {
+    let Some((head, rest)) = tree.split_once('{') else { return vec![tree.trim().to_owned()] };
+    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+    let (mut depth, mut items) = (0, vec![String::new()]);
+    for c in inner.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                items.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        items.last_mut().expect("there is one").push(c);
+    }
+    let items = items.iter().filter(|item| !item.trim().is_empty());
+    items.map(String::as_str).flat_map(expand).map(|item| format!("{}{item}", head.trim())).collect()
+}
+
+/// Returns the modules from which the code of a file imports. A parent that uses its own children is not counted.
+fn imports(module: &[String], text: &str, modules: &BTreeSet<ModulePath>) -> BTreeSet<ModulePath> {
+    // Tests at the end of a file may import from it with `use super::*`, and from anywhere else.
+    let code = text.split("\nmod tests {").next().unwrap_or_default();
+    let declarations = code.lines().collect::<Vec<_>>().join(" ");
+    let declarations = declarations.split(';').filter_map(|statement| {
+        let (before, tree) = statement.rsplit_once("use ")?;
+        (before.is_empty() || before.ends_with([' ', ')', ']'])).then_some(tree)
+    });
+    let mut found = BTreeSet::new();
+    for path in declarations.flat_map(expand) {
+        let mut names = path.split("::").map(str::trim).peekable();
+        let mut at: ModulePath = match names.peek() {
+            Some(&"crate") => Vec::new(),
+            Some(&"super") => module.to_vec(),
+            _ => continue,
+        };
+        while let Some(name) = names.next_if(|&name| name == "crate" || name == "super") {
+            if name == "super" {
+                at.pop();
+            }
+        }
+        for name in names {
+            let below: ModulePath = at.iter().cloned().chain([name.to_owned()]).collect();
+            if !modules.contains(&below) {
+                break;
+            }
+            at = below;
+        }
+        if modules.contains(&at) && !at.starts_with(module) {
+            found.insert(at);
+        }
+    }
+    found
+}
+
+/// Returns the imports of each file below `folder`.
+fn imports_below(folder: &str) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
+    let files = sources(folder);
+    let modules: BTreeSet<ModulePath> = files.iter().map(|(name, _)| module_of(folder, name)).collect();
+    let edges: BTreeMap<ModulePath, BTreeSet<ModulePath>> = files
+        .iter()
+        .map(|(name, text)| {
+            let module = module_of(folder, name);
+            let found = imports(&module, text, &modules);
+            (module, found)
+        })
+        .collect();
+    assert!(edges.values().map(BTreeSet::len).sum::<usize>() > 100, "imports are found");
+    edges
+}
+
+#[track_caller]
+fn assert_no_circle(mut edges: BTreeMap<ModulePath, BTreeSet<ModulePath>>) {
+    // Files that import from no other are removed until none is left; those that stay are in circles or above them.
+    loop {
+        let done: Vec<ModulePath> =
+            edges.iter().filter(|(_, imports)| imports.is_empty()).map(|(module, _)| module.clone()).collect();
+        if done.is_empty() {
+            break;
+        }
+        for module in &done {
+            edges.remove(module);
+            for imports in edges.values_mut() {
+                imports.remove(module);
+            }
+        }
+    }
+    assert!(edges.is_empty(), "{edges:#?}");
+}
+
+#[test]
+fn no_files_of_the_origin_import_from_each_other_in_a_circle_nor_from_its_root() {
+    let edges = imports_below("crates/origin/src");
+    // The root has declarations only, so an import from it is one from a file that it names.
+    let from_root: Vec<_> = edges.iter().filter(|(_, imports)| imports.contains(&ModulePath::new())).collect();
+    assert!(from_root.is_empty(), "{from_root:#?}");
+    assert_no_circle(edges);
+}
