@@ -1,15 +1,16 @@
 //! One organization takes everything at once that it can get, and another one's work is done in its turn.
 //!
-//! Nothing here is measured in seconds: how long the other one's work may take beside that (twice its usual time and 2 s)
-//! is measured by `benches/abuse.rs`, attack by attack, and judged by `benches/abuse/report.rs`.
+//! Nothing here is measured in seconds: how long the other one's work may take beside that (twice its usual time and
+//! 2 s) is measured by `benches/abuse.rs`, attack by attack, and judged by `benches/abuse/report.rs`.
 
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::data::{ADMIN, SEARCHES, batch, half_sent, metric, noise, refused};
+use super::data::{
+    ADMIN, SEARCHES, THEIR_SEARCHES, batch, half_sent, hub, metric, noise, refused, silent, theirs_are_exported,
+};
 use crate::management_api::searches;
 use support::end;
 use support::hub::{Hub, JOBS, commit, data, git, repository};
@@ -17,7 +18,6 @@ use support::write_site;
 
 const PREVIEWS: &str = "/v1/project/preview";
 const STATUS: &str = "/v1/project/update-status";
-const THEIR_SEARCHES: &str = "/v1/analytics/secrets/searches";
 const MIB: u64 = 1 << 20;
 
 /// Bounds that take hours, or gigabytes, to reach are lower than by default; like there, all organizations together may
@@ -95,19 +95,6 @@ const BUILDS: [(&str, &str); 5] = [
     ("waits", "true"),
 ];
 
-/// Returns the address of a site that accepts connections and never answers.
-fn silent_site() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        let mut held = Vec::new();
-        while let Ok((stream, _)) = listener.accept() {
-            held.push(stream);
-        }
-    });
-    url
-}
-
 /// Builds have the lowest priority, so that a machine with other work takes its time.
 #[track_caller]
 fn until(what: &str, mut yes: impl FnMut() -> bool) {
@@ -127,7 +114,7 @@ struct Neighbours {
 impl Neighbours {
     /// Starts an origin with a line for `[exports]`.
     fn start(workers: &str) -> Neighbours {
-        let file = LIMITS.replace("WORKERS", workers) + &PROJECTS.replace("SILENT", &silent_site());
+        let file = LIMITS.replace("WORKERS", workers) + &PROJECTS.replace("SILENT", &silent());
         let mut hub = Hub::with(ADMIN, &file);
         // The user of a build passes through the folder.
         std::fs::set_permissions(hub.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -163,8 +150,8 @@ impl Neighbours {
         refused(&hub.post(SEARCHES, &batch("2", &thousand(2))), "limits.organization.events");
         let file = hub.path("s.csv");
         for (first, code) in [(0, 0), (1000, 2)] {
-            let lines: String = (first..first + 1000).map(|n| format!("i{n},2026-11-01T10:00:00Z\n")).collect();
-            std::fs::write(&file, format!("query,time\n{lines}")).unwrap();
+            let lines: Vec<String> = (first..first + 1000).map(|n| format!("i{n},2026-11-01T10:00:00Z\n")).collect();
+            std::fs::write(&file, format!("query,time\n{}", lines.concat())).unwrap();
             let ended = end(&mut hub.command(&["import-searches", "docs", file.to_str().unwrap()])).expect(code);
             assert!(code == 0 || ended.stderr.contains("limits.organization.rows"), "{}", ended.stderr);
         }
@@ -324,4 +311,45 @@ fn with_one_worker_a_job_of_another_organization_waits_for_one_of_many_at_most()
         neighbours.export();
     }
     assert!(metric(&neighbours.hub, "in_use", "waitingJobs") >= 50, "acme's jobs still wait");
+}
+
+#[test]
+fn one_organization_takes_all_data_that_it_can_and_anothers_questions_and_exports_work() {
+    let (hub, umbrella) =
+        hub("[limits.total]\nrows = 20000\nbundleBytes = \"3MiB\"\n[exports]\nlinkLifetime = \"1h\"\n");
+    write_site(&hub.path("site"), &[("a.txt", &noise(900_000))]);
+    let held: Vec<_> = (0..3).map(|_| half_sent(&hub, &hub.key, SEARCHES, 8 << 20, false)).collect();
+    until("bodies are held", || metric(&hub, "in_use", "bodyBytes") == 3 * (8 << 20));
+    let more: Vec<_> = (0..200).map(|_| half_sent(&hub, &hub.key, SEARCHES, 8 << 20, true)).collect();
+    for mut connection in more {
+        refused(&connection.response(false), "limits.organization.bodyBytes");
+    }
+    drop(held);
+    until("they are gone", || metric(&hub, "in_use", "bodyBytes") == 0);
+    let term = |n: usize| json!({ "query": format!("{n:0500}"), "time": "2026-11-01T10:00:00Z" });
+    let full = (0..30).find(|n| {
+        let events: Vec<Value> = (0..1000).map(|event| term(n * 1000 + event)).collect();
+        hub.post(SEARCHES, &batch(&n.to_string(), &events)).status == 429
+    });
+    assert_eq!(full, Some(18), "all but what is left to others, and a row for each batch");
+    for _ in 0..6 {
+        hub.ended(&hub.export(&json!({})));
+    }
+    assert!(metric(&hub, "in_use", "bundleBytes") <= 2 << 20, "a place is left");
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| (0..5).for_each(|_| drop(hub.get(&format!("{SEARCHES}?limit=100")))));
+        }
+        for _ in 0..4 {
+            scope.spawn(|| drop(hub.post(JOBS, &json!({ "domain": "docs.acme.example" }))));
+        }
+        let events = searches("moat", 60, 1);
+        let answer = hub.ask(&umbrella, "POST", THEIR_SEARCHES, Some(&batch("b", &events)));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        for _ in 0..5 {
+            let answer = hub.ask(&umbrella, "GET", THEIR_SEARCHES, None);
+            assert_eq!((answer.status, &data(&answer)["totalSearches"]), (200, &json!(60)), "{}", answer.text());
+        }
+        theirs_are_exported(&hub, &umbrella);
+    });
 }
