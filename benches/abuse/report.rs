@@ -257,9 +257,9 @@ fn runs<'a>(measured: impl Iterator<Item = (&'static Attack, &'a Value)>) -> Str
     if groups.is_empty() {
         return format!("{most} of each attack");
     }
-    let others: String =
+    let others: Vec<String> =
         groups.iter().map(|(run, titles)| format!("{run} of each of these: {}; ", titles.join(", "))).collect();
-    format!("{others}{most} of each other attack")
+    format!("{}{most} of each other attack", others.concat())
 }
 
 fn circumstances(results: &Value) -> String {
