@@ -401,24 +401,27 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     (
         "questions about searches",
         &[
-            ("crates/origin/src/lib.rs", "RUNNING_QUERY_LIMITS"),
-            ("crates/origin/src/lib.rs", "WAITING_QUERY_LIMITS"),
+            ("crates/origin/src/server.rs", "RUNNING_QUERY_LIMITS"),
+            ("crates/origin/src/server.rs", "WAITING_QUERY_LIMITS"),
             ("crates/origin/src/management.rs", "QUERY_WAIT_TIMEOUT"),
         ],
     ),
     ("memory of a question", &[("crates/origin/src/analytics/query.rs", "QUERY_MEMORY_BYTES")]),
-    ("batches of searches", &[("crates/origin/src/lib.rs", "WAITING_BATCH_LIMITS")]),
+    ("batches of searches", &[("crates/origin/src/server.rs", "WAITING_BATCH_LIMITS")]),
     (
         "requests in a window",
         &[
-            ("crates/origin/src/lib.rs", "PREVIEW_RATE_LIMIT"),
-            ("crates/origin/src/lib.rs", "QUERY_RATE_LIMIT"),
-            ("crates/origin/src/lib.rs", "BATCH_RATE_LIMIT"),
+            ("crates/origin/src/server.rs", "PREVIEW_RATE_LIMIT"),
+            ("crates/origin/src/server.rs", "QUERY_RATE_LIMIT"),
+            ("crates/origin/src/server.rs", "BATCH_RATE_LIMIT"),
         ],
     ),
     (
         "looks at a folder",
-        &[("crates/origin/src/lib.rs", "MAX_CONCURRENT_SITEMAPS"), ("crates/origin/src/sitemap.rs", "WAIT_TIMEOUT")],
+        &[
+            ("crates/origin/src/server.rs", "MAX_CONCURRENT_SITEMAPS"),
+            ("crates/origin/src/sitemap_cache.rs", "WAIT_TIMEOUT"),
+        ],
     ),
     ("`workers`", &[]),
     ("`crawlTime`", &[("crates/origin/src/source/crawl/fetch.rs", "MIN_BYTES_PER_SECOND")]),

@@ -173,6 +173,7 @@ const BY_DESCRIPTOR: &[&str] = &[
     "crates/agent/src/sync/inbox.rs",
     "crates/origin/src/exports/subset.rs",
     "crates/origin/src/previews/store.rs",
+    "crates/origin/src/source/git/site_folder.rs",
     "crates/origin/src/stale_work.rs",
     "src/daemon/inbox.rs",
 ];
