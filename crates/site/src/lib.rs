@@ -55,7 +55,6 @@ pub mod mapping;
 pub mod media_types;
 #[allow(unsafe_code)] // one block; its SAFETY comment gives the reason
 pub mod memfd_arena;
-pub mod next_payloads;
 mod path_table;
 pub mod rules;
 pub mod seal;

@@ -21,7 +21,8 @@ use docwharf_base::model::site_path::is_page;
 
 use super::index::{EntryCompression, IndexEntry};
 use super::links::{self, PageAddress};
-use super::lookup::{Addresses, Slashes, is_answered_within};
+use super::lookup::addresses::{Addresses, is_answered_within};
+use super::lookup::resolve::Slashes;
 use super::rules::route::ComparisonBudget;
 use super::sealed_version::SealedVersion;
 

@@ -10,10 +10,13 @@ use docwharf_base::model::units::show_size;
 use docwharf_base::model::version::VersionId;
 
 use super::index::{EntryCompression, ImageIndex, IndexEntry, IndexFault};
-use super::lookup::{SiteFiles, Slashes};
+use super::lookup::resolve::Slashes;
+use super::lookup::site_files::SiteFiles;
 use super::mapping::MappedImage;
 use super::media_types::{self, CacheClass};
-use super::rules::{RuleDraft, RuleSet, docs_json, netlify_files};
+use super::rules::rule_draft::RuleDraft;
+use super::rules::rule_set::RuleSet;
+use super::rules::{docs_json, netlify_files};
 
 /// A sealed version in memory.
 #[derive(Debug)]

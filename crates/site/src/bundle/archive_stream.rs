@@ -15,7 +15,7 @@ use docwharf_base::growing_file::WriteProgress;
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use docwharf_base::model::limits::BundleLimits;
 
-use super::BundleReadError;
+use super::bundle_reader::BundleReadError;
 use super::refusal::{BundleFault, check_bomb};
 
 /// A stream of decoded bytes, used like [`BufRead`].

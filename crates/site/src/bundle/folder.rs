@@ -23,8 +23,8 @@ use docwharf_base::directory::{Directory, EntryKind as Kind, FileId, LinkError};
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::SitePath;
 
+use super::bundle_reader::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader, ContentSink};
 use super::refusal::{BundleFault, LimitCounter};
-use super::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader, ContentSink};
 
 /// One regular file of a folder, as it was listed.
 #[derive(Debug, Clone)]

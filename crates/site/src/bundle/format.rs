@@ -10,9 +10,9 @@ use docwharf_base::growing_file::WriteProgress;
 use docwharf_base::model::limits::BundleLimits;
 
 use super::archive_stream::{ArchiveFile, ArchiveStream, GzipStream, PeekedStream, UncompressedStream, ZstdStream};
+use super::bundle_reader::{BundleKind, BundleReadError};
 use super::refusal::{BundleFault, BundleRefusal};
 use super::tar::{self, TarReader};
-use super::{BundleKind, BundleReadError};
 
 /// An archive whose format has been recognised.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::{NameFault, SitePath};
 
 use super::archive_stream::ArchiveStream;
+use super::bundle_reader::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader, ContentSink};
 use super::refusal::{BundleFault, BundleRefusal, LimitCounter};
-use super::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader, ContentSink};
 
 const BLOCK_BYTES: usize = 512;
 /// The largest pax header or GNU long name in bytes. Memory must stay bounded whatever size a header declares.

@@ -12,7 +12,7 @@ use docwharf_base::little_endian::{read_u16_le, read_u32_le, read_u64_le};
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::{NameFault, SitePath};
 
-use super::BundleReadError;
+use super::bundle_reader::BundleReadError;
 use super::refusal::{BundleFault, BundleRefusal, LimitCounter, check_bomb};
 
 pub(super) const LOCAL_HEADER_SIGNATURE: u32 = 0x0403_4b50;

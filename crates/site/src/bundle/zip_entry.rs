@@ -7,9 +7,9 @@ use docwharf_base::codec::inflate::{Inflate, InflateFault, InflateStatus};
 use docwharf_base::little_endian::{read_u16_le, read_u32_le, read_u64_le};
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 
+use super::bundle_reader::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader, ContentSink};
 use super::refusal::{BundleFault, check_bomb};
 use super::zip::{CompressionMethod, ExtraFields, LOCAL_HEADER_SIGNATURE, ZipArchive, ZipEntry};
-use super::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader, ContentSink};
 
 const DATA_DESCRIPTOR_SIGNATURE: u32 = 0x0807_4b50;
 const DATA_DESCRIPTOR_FLAG: u16 = 1 << 3;

@@ -8,10 +8,12 @@ use docwharf_base::locks::Mutex;
 use crate::sealed_version::SealedVersion;
 
 use super::address::{AddressTarget, ExternalOrigin, classify_address};
-use super::policy_builder::BaseAddress;
-use super::{ContentFact, FactSink, ResourceKind, SourceFormat, read_all};
+use super::base_address::BaseAddress;
+use super::content_fact::{ContentFact, FactSink, ResourceKind};
+use super::site_reader::read_all;
+use super::source_format::{SourceFormat, source_format};
 
-/// The number of pairs of origin and kind that are kept. Further ones are dropped, and [`Audit::more`] is set.
+/// The number of pairs of origin and kind that are kept. Further ones are dropped, and [`ExternalAudit::more`] is set.
 const MAX_NEEDS: usize = 8192;
 /// The number of needs of one file that are kept, and of origins that it mentions.
 const MAX_NEEDS_PER_FILE: usize = 512;
@@ -106,7 +108,7 @@ pub fn audit(site: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sy
     audit.files.sort_unstable_by_key(|(file, _)| *file);
     audit.service_workers.sort_unstable();
     audit.pages = (0..site.index().len())
-        .filter(|&file| super::source_format(site.index().path(file)) == Some(SourceFormat::Html))
+        .filter(|&file| source_format(site.index().path(file)) == Some(SourceFormat::Html))
         .count() as u64;
     sort_needs(&mut audit);
     Some(audit)

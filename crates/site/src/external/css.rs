@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::{ContentFact, ResourceKind};
+use super::content_fact::{ContentFact, ResourceKind};
 
 /// An upper bound in bytes for an address in a style sheet. Anything longer is content (`data:`).
 const MAX_ADDRESS_BYTES: usize = 4096;

@@ -4,8 +4,8 @@ use lol_html::html_content::Element;
 
 use super::address::{AddressTarget, classify_address};
 use super::character_references::resolve_references;
+use super::content_fact::{ContentFact, ResourceKind};
 use super::page::PageReader;
-use super::{ContentFact, ResourceKind};
 use crate::links::{refresh_address, srcset_addresses};
 
 impl PageReader<'_> {

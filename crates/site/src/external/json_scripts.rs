@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{ContentFact, ResourceKind};
+use super::content_fact::{ContentFact, ResourceKind};
 
 /// The type of a `script` element with JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,9 @@ use docwharf_base::model::digest::Digest;
 
 use super::address::{AddressTarget, classify_address, is_no_op_javascript};
 use super::character_references::resolve_references;
+use super::content_fact::{ContentFact, ResourceKind};
 use super::inline::{NormalizedHasher, exact_attribute_text, is_executable};
-use super::{ContentFact, ResourceKind, css, json_scripts, script};
+use super::{css, json_scripts, script};
 
 /// The memory limit for reading one page, in bytes.
 pub const MAX_PAGE_MEMORY_BYTES: usize = 16 << 20;

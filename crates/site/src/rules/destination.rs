@@ -98,7 +98,7 @@ impl RuleDestination {
     }
 
     /// Returns the value of `Location` on a site that begins at `base_path`; `None` if it would be too long. The query
-    /// of the request, which must be [`encoded`], is appended without the parameters that the destination has itself.
+    /// of the request, which [`encode_query`] has encoded, is appended without the parameters that the destination has itself.
     pub fn location(&self, captures: &Captures<'_>, base_path: &str, query: Option<&str>) -> Option<String> {
         let mut location = match &self.origin {
             Some(origin) => origin.to_string(),

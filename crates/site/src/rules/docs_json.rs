@@ -4,7 +4,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::pattern::PatternDialect;
-use super::{RedirectRule, RuleAction, RuleDraft};
+use super::rule::{RedirectRule, RuleAction};
+use super::rule_draft::RuleDraft;
 
 /// The name of the file in a site.
 pub const FILE_NAME: &str = "docs.json";

@@ -4,7 +4,7 @@
 //! services for static sites do. The operator's values for a field replace the bundle's, and both replace docwharf's
 //! own. No rule changes fields that frame a response, name its bytes or give its date. A bundle is untrusted data: it
 //! may not set fields that affect more than its own pages, that send clients or reports elsewhere, or that would undo
-//! the operator's settings ([`AgentParameters`]).
+//! the operator's settings ([`ProtectedHeaders`]).
 
 use http::header::{
     ACCEPT_RANGES, AGE, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LANGUAGE,

@@ -2,12 +2,11 @@
 
 use super::header_fields::{self, RuleOwner};
 use super::pattern::{Pattern, PatternDialect};
-use super::{RedirectRule, RuleAction, RuleDraft};
+use super::rule::{RedirectRule, RuleAction};
+use super::rule_draft::RuleDraft;
 
-/// The name of the file with redirects in a site.
-pub const REDIRECTS_FILE: &str = "_redirects";
-/// The name of the file with header fields in a site.
-pub const HEADERS_FILE: &str = "_headers";
+pub use crate::lookup::unserved_paths::{HEADERS_FILE, REDIRECTS_FILE};
+
 /// The maximum length of a line in bytes. A longer line is left out.
 const MAX_LINE_BYTES: usize = 5_000;
 /// The status of a redirect that names none.

@@ -20,7 +20,7 @@ pub enum PatternDialect {
     DocsJson,
 }
 
-/// A part of a pattern. Only [`Token::Literal`] contains slashes.
+/// A part of a pattern. Only [`PatternToken::Literal`] contains slashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PatternToken {
     /// These bytes, percent-decoded.
@@ -263,7 +263,7 @@ fn check_source(source: &str) -> Result<(), String> {
         return Err("no address has . or .. in it: this can never match".to_owned());
     }
     let path: Vec<u8> = percent_decode_str(&source[1..]).collect();
-    if path.split(|&b| b == b'/').next() == Some(crate::lookup::RESERVED_FOLDER) {
+    if path.split(|&b| b == b'/').next() == Some(crate::lookup::unserved_paths::RESERVED_FOLDER) {
         return Err("addresses below /_docwharf/ are docwharf's own: this can never match".to_owned());
     }
     Ok(())

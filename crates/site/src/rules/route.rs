@@ -12,11 +12,14 @@ use percent_encoding::{percent_decode_str, percent_encode};
 
 use docwharf_base::encode_sets;
 
-use crate::lookup::{LookupResult, RESERVED_FOLDER, SiteFiles, Slashes, resolve_address};
+use crate::lookup::resolve::{LookupResult, Slashes, resolve_address};
+use crate::lookup::site_files::SiteFiles;
+use crate::lookup::unserved_paths::RESERVED_FOLDER;
 
 use super::destination::encode_query;
 use super::pattern::Captures;
-use super::{RedirectRule, RuleAction, RuleSet};
+use super::rule::{RedirectRule, RuleAction};
+use super::rule_set::RuleSet;
 
 /// The maximum length of an address for which rules are tried, in bytes: a thousand patterns that capture a longer one
 /// would occupy a thread for a third of a second.
@@ -98,7 +101,7 @@ pub fn route_address(
     route_within(site, ask, address, query, None)
 }
 
-/// As [`route`], with a budget for the comparisons.
+/// As [`route_address`], with a budget for the comparisons.
 pub(super) fn route_within(
     site: &impl SiteFiles,
     ask: &RouteSettings<'_>,

@@ -9,14 +9,15 @@
 
 use std::collections::HashMap;
 
-use crate::lookup::{LookupResult, SiteFiles, Slashes, resolve_address};
+use crate::lookup::resolve::{LookupResult, Slashes, resolve_address};
+use crate::lookup::site_files::SiteFiles;
 use docwharf_base::error_chain::QuotedName;
 
 use super::pattern::Captures;
 use super::route::{
     ComparisonBudget, RedirectEnd, RouteResult, RouteSettings, follow_rule, follow_to_end, route_within,
 };
-use super::{RedirectRule, RuleAction};
+use super::rule::{RedirectRule, RuleAction};
 
 /// A placeholder for a variable part: U+10FFFF is a noncharacter and occurs in no address of a site.
 const PLACEHOLDER: &str = "\u{10ffff}";

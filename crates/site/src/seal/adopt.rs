@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::bundle::BundleReadError;
+use crate::bundle::bundle_reader::BundleReadError;
 use crate::bundle::zip::{CompressionMethod, ZipArchive, ZipEntry};
 use crate::bundle::zip_entry::{VerifiedZipEntry, ZipEntryReader};
 use crate::index::{EntryCompression, IndexEntry};
@@ -14,7 +14,9 @@ use docwharf_base::growing_file::WriteProgress;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 
-use super::{GatheredEntries, SealOptions, SealProgress, growing_copy};
+use super::growing_copy;
+use super::seal_options::{SealOptions, SealProgress};
+use super::verified_bundle::GatheredEntries;
 
 /// The size up to which a stored text does not count against adoption, in bytes.
 const MAX_STORED_TEXT_BYTES: u64 = 1024;

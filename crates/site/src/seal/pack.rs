@@ -5,11 +5,16 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::bundle::bundle_reader::{BundleKind, BundleReader};
 use crate::bundle::folder::FolderReader;
-use crate::bundle::{BundleKind, BundleReader};
 use docwharf_base::model::site_path::SitePath;
 
-use super::{ImageSpace, SealError, SealOptions, SealProgress, VerifiedBundle, seal, verify};
+use super::image_space::ImageSpace;
+use super::seal_bundle::seal;
+use super::seal_error::SealError;
+use super::seal_options::{SealOptions, SealProgress};
+use super::verified_bundle::VerifiedBundle;
+use super::verify::verify;
 
 /// zlib's default level: a bundle is written once and transferred often.
 const GZIP_LEVEL: u32 = 6;
@@ -124,7 +129,9 @@ fn write_tar(mut folder: FolderReader, kind: BundleKind, file: &mut File, meter:
         let Some(path) = head.path else { continue };
         write_header(&mut *out, &path, head.size)?;
         folder
-            .read_content(&mut |bytes| out.write_all(bytes).map_err(crate::bundle::BundleReadError::Sink))
+            .read_content(&mut |bytes| {
+                out.write_all(bytes).map_err(crate::bundle::bundle_reader::BundleReadError::Sink)
+            })
             .map_err(io::Error::other)?;
         let padding = head.size.next_multiple_of(TAR_BLOCK_BYTES as u64) - head.size;
         out.write_all(&[0; TAR_BLOCK_BYTES][..padding as usize])?;

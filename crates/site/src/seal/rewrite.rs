@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use crate::bundle::bundle_reader::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader};
 use crate::bundle::refusal::BundleFault;
-use crate::bundle::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader};
 use crate::image::{ImageMember, ImageWriter};
 use crate::index::{EntryCompression, IndexEntry};
 use crate::media_types::is_compressible;
@@ -22,7 +22,8 @@ use docwharf_base::locks::{Condvar, Mutex, MutexGuard};
 use docwharf_base::model::digest::Sha256Hasher;
 use docwharf_base::model::site_path::SitePath;
 
-use super::{GatheredEntries, SealOptions, SealProgress};
+use super::seal_options::{SealOptions, SealProgress};
+use super::verified_bundle::GatheredEntries;
 
 /// The maximum content of a batch, in bytes.
 const BATCH_BYTES: usize = 512 * 1024;

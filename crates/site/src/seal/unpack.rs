@@ -14,7 +14,11 @@ use crate::mapping;
 use docwharf_base::codec::inflate::Inflate;
 use docwharf_base::model::site_path::{SitePath, is_hidden};
 
-use super::{ImageSpace, SealError, SealOptions, SealProgress, SealedBundle, VerifiedBundle, seal};
+use super::image_space::ImageSpace;
+use super::seal_bundle::seal;
+use super::seal_error::SealError;
+use super::seal_options::{SealOptions, SealProgress};
+use super::verified_bundle::{SealedBundle, VerifiedBundle};
 
 /// The reason why nothing was unpacked.
 #[derive(Debug, thiserror::Error)]

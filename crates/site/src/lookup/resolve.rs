@@ -1,31 +1,10 @@
-//! The look-up of an address among the files of a site: a file, a redirect to another address, or nothing. Pure; the
-//! site is a set of paths.
+//! Finds the file of a site for an address, or another address of the same page. Pure; the site is a set of paths.
 
-use std::sync::Arc;
-
-use docwharf_base::model::site_path::{is_hidden, is_page};
+use docwharf_base::model::site_path::is_page;
 
 use super::next_payloads;
-use super::rules::route::{ComparisonBudget, RedirectEnd, RouteSettings, follow_to_end};
-use super::rules::{RuleSet, netlify_files};
-
-/// The paths and rules of a site, as the look-up needs them.
-pub trait SiteFiles {
-    /// Returns the number of the file at exactly this path.
-    fn find(&self, path: &[u8]) -> Option<usize>;
-
-    /// Whether the site is a Next.js export. The Next.js client requests payloads under several names (see
-    /// [`super::flight`]).
-    fn is_next(&self) -> bool {
-        false
-    }
-
-    /// Returns the rules in the site's own files.
-    fn rules(&self) -> &RuleSet;
-
-    /// Returns the number of the Markdown file with the same text as a page.
-    fn markdown(&self, page: usize) -> Option<usize>;
-}
+use super::site_files::SiteFiles;
+use super::unserved_paths::is_never_served;
 
 /// The answer to the several addresses of one page (`server.slashes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,87 +24,6 @@ pub enum LookupResult {
     Redirect(Vec<u8>),
     /// The site has nothing at the address.
     Nothing,
-}
-
-/// The settings that decide where an address leads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Addresses {
-    /// The path below which the site is served: `/` or `/docs/`.
-    pub base_path: String,
-    /// The answer to several addresses of one page; `None` decides by the kind of site.
-    pub slashes: Option<Slashes>,
-    /// The operator's rules.
-    pub rules: Arc<RuleSet>,
-}
-
-impl Default for Addresses {
-    fn default() -> Addresses {
-        Addresses { base_path: "/".to_owned(), slashes: None, rules: Arc::default() }
-    }
-}
-
-/// The place of a decoded address relative to the base path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BasePathMatch<'a> {
-    /// Within the site: the address below the base path, without its leading slash.
-    Inside(&'a [u8]),
-    /// Above the site: the client is redirected to the base path.
-    Above,
-    /// The payload of the site's front page: the Next.js client requests `/docs.txt` where `basePath` is `/docs`.
-    Front(&'static [u8]),
-    /// Outside the site.
-    Outside,
-}
-
-/// Places an address with its leading slash relative to the site at `base_path`.
-pub fn match_base_path<'a>(base_path: &str, address: &'a [u8]) -> BasePathMatch<'a> {
-    let base = base_path.as_bytes();
-    match address.strip_prefix(base) {
-        Some(inside) => BasePathMatch::Inside(inside),
-        None if address == b"/" || address == &base[..base.len() - 1] => BasePathMatch::Above,
-        None => match address.strip_prefix(&base[..base.len() - 1]) {
-            Some(b".txt") => BasePathMatch::Front(b"/index.txt"),
-            Some(b".rsc") => BasePathMatch::Front(b"/index.rsc"),
-            _ => BasePathMatch::Outside,
-        },
-    }
-}
-
-/// Whether a decoded address, with its leading slash, is answered with a file: directly, or after the redirects of the
-/// site and its rules. A redirect to another host counts as answered.
-pub fn is_answered(site: &impl SiteFiles, addresses: &Addresses, slashes: Slashes, address: &[u8]) -> bool {
-    is_answered_within(site, addresses, slashes, address, None)
-}
-
-/// As [`answers`], with a budget for the comparisons. The result is not valid once the budget is spent.
-pub fn is_answered_within(
-    site: &impl SiteFiles,
-    addresses: &Addresses,
-    slashes: Slashes,
-    address: &[u8],
-    budget: Option<&ComparisonBudget>,
-) -> bool {
-    // The server refuses addresses with control characters.
-    if address.iter().any(|&b| b < 0x20 || b == 0x7f) {
-        return false;
-    }
-    let base_path = &addresses.base_path;
-    let inside = match match_base_path(base_path, address) {
-        BasePathMatch::Inside(_) => &address[base_path.len() - 1..],
-        BasePathMatch::Above => b"/",
-        BasePathMatch::Front(payload) => return site.is_next() && find_exact(site, &payload[1..]).is_some(),
-        BasePathMatch::Outside => return false,
-    };
-    let ask = RouteSettings { base_path, slashes, rules: &addresses.rules };
-    matches!(follow_to_end(site, &ask, inside, None, budget), RedirectEnd::File | RedirectEnd::Elsewhere)
-}
-
-/// The reserved folder at the root: docwharf's own routes. Paths of a bundle below it are not served.
-pub const RESERVED_FOLDER: &[u8] = b"_docwharf";
-
-/// Whether an address is that of a file for the server, not for its clients.
-fn is_rules_file(address: &[u8]) -> bool {
-    address == netlify_files::REDIRECTS_FILE.as_bytes() || address == netlify_files::HEADERS_FILE.as_bytes()
 }
 
 /// Looks up a decoded address without its leading slash.
@@ -152,12 +50,6 @@ pub fn resolve_address(site: &impl SiteFiles, address: &[u8], slashes: Slashes) 
 /// Returns the number of the file at exactly this address, if it may be served.
 pub fn find_exact(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
     if is_never_served(address) { None } else { site.find(address) }
-}
-
-fn is_never_served(address: &[u8]) -> bool {
-    is_hidden(address)
-        || is_rules_file(address)
-        || address.strip_prefix(RESERVED_FOLDER).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 /// Returns the file for an address that is not its path (docs/design/http.md, "Addresses, entity tags and caching").
@@ -221,33 +113,11 @@ fn canonical_address(site: &impl SiteFiles, path: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(test)]
-pub(super) mod paths {
-    use super::*;
-
-    /// A site of paths without contents and rules.
-    pub(crate) struct Paths<'a>(pub(crate) &'a [&'a str]);
-
-    impl SiteFiles for Paths<'_> {
-        fn find(&self, path: &[u8]) -> Option<usize> {
-            self.0.iter().position(|p| p.as_bytes() == path)
-        }
-
-        fn rules(&self) -> &RuleSet {
-            static NONE: std::sync::OnceLock<RuleSet> = std::sync::OnceLock::new();
-            NONE.get_or_init(RuleSet::default)
-        }
-
-        fn markdown(&self, _page: usize) -> Option<usize> {
-            None
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
-    use super::super::sealed_version::made::sealed;
-    use super::paths::Paths;
+    use super::super::addresses::{Addresses, is_answered};
+    use super::super::site_files::paths::Paths;
     use super::*;
+    use crate::sealed_version::made::sealed;
 
     fn lookup(files: &[&str], address: &str, slashes: Slashes) -> String {
         match resolve_address(&Paths(files), address.as_bytes(), slashes) {
@@ -266,22 +136,6 @@ mod tests {
             for address in ["", "index.html", "index"] {
                 assert_eq!(lookup(&files, address, Slashes::Serve), "index.html", "{address}");
             }
-        }
-    }
-
-    #[test]
-    fn an_address_answers_if_it_ends_in_a_file_also_by_way_of_a_redirect() {
-        let site = Paths(&["index.html", "x/index.html", "y.html", "a.css", ".git/x"]);
-        for slashes in [Slashes::Serve, Slashes::Redirect] {
-            let docs = Addresses { base_path: "/docs/".to_owned(), ..Addresses::default() };
-            for address in ["/", "/docs", "/docs/", "/docs/x", "/docs/x.html", "/docs/y/", "/docs/a.css"] {
-                assert!(is_answered(&site, &docs, slashes, address.as_bytes()), "{address}");
-            }
-            for address in ["", "/x", "/doc", "/docs/z", "/docs/a", "/docs/.git/x", "/docs/x\n", "/docs//"] {
-                assert!(!is_answered(&site, &docs, slashes, address.as_bytes()), "{address}");
-            }
-            assert!(is_answered(&site, &Addresses::default(), slashes, b"/y"));
-            assert!(!is_answered(&site, &Addresses::default(), slashes, b"y"));
         }
     }
 
@@ -361,29 +215,6 @@ mod tests {
             ("e//", "404"),
         ] {
             assert_eq!(lookup(&files, address, Slashes::Redirect), target, "{address}");
-        }
-    }
-
-    #[test]
-    fn where_an_address_stands_to_the_site() {
-        for (base, address, expected) in [
-            ("/", "/", BasePathMatch::Inside(b"")),
-            ("/", "/a/b", BasePathMatch::Inside(b"a/b")),
-            ("/", "a", BasePathMatch::Outside),
-            ("/", "", BasePathMatch::Above),
-            ("/docs/", "/docs/", BasePathMatch::Inside(b"")),
-            ("/docs/", "/docs/a", BasePathMatch::Inside(b"a")),
-            ("/docs/", "/docs", BasePathMatch::Above),
-            ("/docs/", "/", BasePathMatch::Above),
-            ("/docs/", "/docs.txt", BasePathMatch::Front(b"/index.txt")),
-            ("/docs/", "/docs.rsc", BasePathMatch::Front(b"/index.rsc")),
-            ("/docs/", "/docs.html", BasePathMatch::Outside),
-            ("/docs/", "/docsx", BasePathMatch::Outside),
-            ("/docs/", "/Docs/", BasePathMatch::Outside),
-            ("/docs/", "/doc", BasePathMatch::Outside),
-            ("/docs/", "//docs/", BasePathMatch::Outside),
-        ] {
-            assert_eq!(match_base_path(base, address.as_bytes()), expected, "{base} {address}");
         }
     }
 

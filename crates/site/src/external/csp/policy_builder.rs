@@ -5,9 +5,11 @@ use std::collections::HashMap;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::Digest;
 
-use super::address::{AddressTarget, ExternalOrigin, classify_address};
-use super::csp::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
-use super::{ContentFact, FactSink, ResourceKind, SourceFormat};
+use super::super::address::{AddressTarget, ExternalOrigin};
+use super::super::base_address::BaseAddress;
+use super::super::content_fact::{ContentFact, FactSink, ResourceKind};
+use super::super::source_format::SourceFormat;
+use super::site_policies::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
 
 /// The number of digests that are kept of one page. A header with more would be too long for clients.
 const MAX_DIGESTS_PER_PAGE: usize = 1200;
@@ -18,45 +20,6 @@ const MAX_SITE_DIGESTS: usize = 1 << 20;
 const MAX_SET_WORDS: usize = 8 << 20;
 /// The number of origins that are kept of a whole site for one kind. If there are more, only that fact is kept.
 const MAX_ORIGINS_PER_KIND: usize = 256;
-
-/// The base address of one file, against which its relative addresses are resolved.
-#[derive(Debug, Default)]
-pub(super) struct BaseAddress {
-    is_said: bool,
-    origin: Option<ExternalOrigin>,
-    /// The base address of the outer page, while a nested page is read.
-    outer: Option<Box<BaseAddress>>,
-}
-
-impl BaseAddress {
-    /// Begins a nested page. It inherits the base address of the outer page until it has a `base` element of its own.
-    pub(super) fn enter(&mut self) {
-        let inner = BaseAddress { is_said: false, origin: self.origin.clone(), outer: None };
-        let outer = std::mem::replace(self, inner);
-        self.outer = Some(Box::new(outer));
-    }
-
-    /// Ends the nested page.
-    pub(super) fn leave(&mut self) {
-        if let Some(outer) = self.outer.take() {
-            *self = *outer;
-        }
-    }
-
-    /// Classifies an address of the file. The first `base` element applies to the addresses behind it.
-    pub(super) fn leads(&mut self, kind: ResourceKind, text: &str) -> AddressTarget {
-        let mut to = classify_address(text);
-        if kind == ResourceKind::Base {
-            if let (false, AddressTarget::External(origin)) = (self.is_said, &to) {
-                self.origin = Some(origin.clone());
-            }
-            self.is_said = true;
-        } else if let (AddressTarget::Internal, Some(origin)) = (&to, &self.origin) {
-            to = AddressTarget::External(origin.clone());
-        }
-        to
-    }
-}
 
 /// The facts collected so far, shared by all threads.
 #[derive(Debug)]

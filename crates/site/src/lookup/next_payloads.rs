@@ -6,7 +6,7 @@
 //! `/x/__next.x.__PAGE__.txt`. An export that was built on Windows has folders where those names have dots:
 //! `x/__next.x/__PAGE__.txt`.
 
-use super::lookup::SiteFiles;
+use super::site_files::SiteFiles;
 
 /// The extensions of payloads; `.rsc` where a hosting service has renamed them.
 const PAYLOAD_EXTENSIONS: [&[u8]; 2] = [b".txt", b".rsc"];
@@ -15,7 +15,7 @@ const SEGMENT_PREFIX: &[u8] = b"__next";
 
 /// Returns the number of the payload for an address at which the site has no file. The address is decoded, without its
 /// leading slash.
-pub fn find_payload(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
+pub(super) fn find_payload(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
     let ending = PAYLOAD_EXTENSIONS.into_iter().find(|ending| address.ends_with(ending))?;
     let stem = &address[..address.len() - ending.len()];
     if let Some(at) = segments_start(stem) {
@@ -58,8 +58,8 @@ fn find_other_form(site: &impl SiteFiles, stem: &[u8], at: usize, ending: &[u8])
 
 #[cfg(test)]
 mod tests {
+    use super::super::site_files::paths::Paths;
     use super::*;
-    use crate::lookup::paths::Paths;
 
     #[test]
     fn payloads_and_segments_are_found_under_the_names_of_either_export() {

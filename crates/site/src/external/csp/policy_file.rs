@@ -7,9 +7,9 @@
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 
-use super::RESOURCE_KINDS;
-use super::address::ExternalOrigin;
-use super::csp::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
+use super::super::address::ExternalOrigin;
+use super::super::content_fact::RESOURCE_KINDS;
+use super::site_policies::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
 
 const MAGIC: &[u8; 8] = b"DWHARFCP";
 /// The format version. It is increased whenever the layout changes, or the facts that are read from pages.
@@ -157,7 +157,7 @@ impl<'a> PolicyFileReader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::external::ResourceKind;
+    use crate::external::content_fact::ResourceKind;
 
     #[test]
     fn what_is_written_is_read_and_any_other_byte_is_noticed() {

@@ -1,0 +1,72 @@
+//! The facts about a site from which its policies are made.
+
+use std::collections::BTreeSet;
+
+use docwharf_base::model::digest::Digest;
+
+use super::super::address::ExternalOrigin;
+use super::super::content_fact::ResourceKind;
+
+/// The set number of a file that is not a page.
+pub(super) const NO_SET: u32 = u32::MAX;
+
+/// The facts about a whole site.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SiteFacts {
+    /// The external origins, by the purpose of the requests.
+    pub origins: BTreeSet<(ResourceKind, ExternalOrigin)>,
+    /// The purposes for which there are too many origins. No origin is kept for these.
+    pub too_many: BTreeSet<ResourceKind>,
+    /// Whether a script evaluates text as code.
+    pub evaluates: bool,
+    /// Whether a script runs WebAssembly.
+    pub wasm: bool,
+    /// Whether a script is loaded from a `data:` address.
+    pub data_scripts: bool,
+    /// Whether a style sheet is loaded from a `data:` address.
+    pub data_styles: bool,
+}
+
+/// The inline code of a page. The numbers are indices of digests. Pages with equal inline code share a set.
+#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct InlineCodeSet {
+    /// The inline scripts and event handlers.
+    pub scripts: Box<[u32]>,
+    /// The inline styles and `style` attributes.
+    pub styles: Box<[u32]>,
+    /// Whether any script runs.
+    pub runs: bool,
+    /// Whether there are event handler attributes.
+    pub has_handlers: bool,
+    /// Whether there are `style` attributes.
+    pub has_style_attributes: bool,
+    /// Whether the scripts cannot be allowed by hash.
+    pub script_hashes_unknown: bool,
+    /// Whether the styles cannot be allowed by hash.
+    pub style_hashes_unknown: bool,
+}
+
+/// The facts about one version from which its policies are made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SitePolicies {
+    /// The set number of each file; [`NO_SET`] for a file that is not a page.
+    pub(super) files: Vec<u32>,
+    pub(super) sets: Vec<InlineCodeSet>,
+    pub(super) digests: Vec<Digest>,
+    /// The facts about the whole site.
+    pub site: SiteFacts,
+}
+
+impl SitePolicies {
+    /// Returns the set number of a page; `None` for a file that is not a page.
+    pub fn set(&self, file: usize) -> Option<u32> {
+        self.files.get(file).copied().filter(|&set| set != NO_SET)
+    }
+
+    /// The number of different policies.
+    pub fn distinct_count(&self) -> usize {
+        self.sets.len()
+    }
+}

@@ -1,0 +1,82 @@
+//! Verifies a bundle or a sealed image without writing anything.
+
+use std::fs::File;
+use std::path::Path;
+
+use crate::bundle::bundle_reader::{BundleKind, BundleReadError};
+use crate::bundle::folder::FolderReader;
+use crate::bundle::format::{self, RecognizedArchive};
+use crate::bundle::refusal::BundleRefusal;
+use crate::bundle::zip::ZipArchive;
+use docwharf_base::model::limits::BundleLimits;
+use docwharf_base::regular_file;
+
+use super::seal_error::SealError;
+use super::seal_options::{SealOptions, SealProgress};
+use super::verified_bundle::{VerifiedBundle, finish_verification};
+use super::{adopt, rewrite};
+
+/// Verifies the bundle at `path` without writing anything.
+pub fn verify(path: &Path, effort: &SealOptions, meter: &SealProgress) -> Result<VerifiedBundle, SealError> {
+    let lift = |error: BundleReadError| SealError::from_read(error, path, path);
+    let refuse = |refusal: BundleRefusal| lift(refusal.into());
+    if is_dir(path)? {
+        let mut folder = FolderReader::open(path, &effort.limits).map_err(lift)?;
+        let (gathered, _) = rewrite::rewrite_image(&mut folder, None, effort, meter).map_err(lift)?;
+        let mut proven = finish_verification(gathered, BundleKind::Folder, None).map_err(refuse)?;
+        proven.warnings.extend(folder.warnings);
+        return Ok(proven);
+    }
+    match open(path, &effort.limits).map_err(lift)? {
+        RecognizedArchive::Tar(kind, mut tar) => {
+            let (gathered, _) = rewrite::rewrite_image(&mut *tar, None, effort, meter).map_err(lift)?;
+            finish_verification(gathered, kind, Some(tar.into_source().digest_and_len())).map_err(refuse)
+        }
+        RecognizedArchive::Zip(file) => {
+            let zip = ZipArchive::open(file, path, &effort.limits).map_err(lift)?;
+            let proved = adopt::verify_members(&zip, effort, meter, None).map_err(lift)?;
+            finish_verification(proved.gathered, BundleKind::Zip, Some(proved.archive)).map_err(refuse)
+        }
+    }
+}
+
+/// No limits, for images: the archive was within its limits when it was received, and an image may be larger than its
+/// archive.
+const NO_LIMITS: BundleLimits =
+    BundleLimits { entries: u64::MAX, unpacked: u64::MAX, archive: u64::MAX, entry: u64::MAX };
+
+/// Verifies a sealed image again.
+pub fn verify_image(path: &Path, effort: &SealOptions) -> Result<VerifiedBundle, SealError> {
+    let file = regular_file::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
+    verify_opened_image(file, path, effort)
+}
+
+/// Verifies a sealed image that is open already. `path` is for messages.
+pub fn verify_opened_image(file: File, path: &Path, effort: &SealOptions) -> Result<VerifiedBundle, SealError> {
+    let lift = |error: BundleReadError| SealError::from_read(error, path, path);
+    let zip = ZipArchive::open_image(file, path, &NO_LIMITS).map_err(lift)?;
+    let proved = adopt::verify_members(&zip, effort, &SealProgress::default(), None).map_err(lift)?;
+    finish_verification(proved.gathered, BundleKind::Zip, Some(proved.archive)).map_err(|refusal| lift(refusal.into()))
+}
+
+/// Verifies a sealed image on the calling thread alone. `pace` is called with the size of each piece of content that
+/// was read, and may block to limit the speed. `path` is for messages.
+pub fn verify_slowly(image: File, path: &Path, pace: &mut dyn FnMut(u64)) -> Result<VerifiedBundle, SealError> {
+    let lift = |error: BundleReadError| SealError::from_read(error, path, path);
+    let zip = ZipArchive::open_image(image, path, &NO_LIMITS).map_err(lift)?;
+    let gathered = adopt::verify_members_slowly(&zip, pace).map_err(lift)?;
+    finish_verification(gathered, BundleKind::Zip, None).map_err(|refusal| lift(refusal.into()))
+}
+
+fn open(path: &Path, limits: &BundleLimits) -> Result<RecognizedArchive, BundleReadError> {
+    format::open_archive(regular_file::open(path).map_err(BundleReadError::io(path))?, path, limits)
+}
+
+/// Whether there is a folder at `path`.
+#[allow(clippy::disallowed_methods)] // only a hint: opening the path decides
+pub(super) fn is_dir(path: &Path) -> Result<bool, SealError> {
+    match std::fs::metadata(path) {
+        Ok(metadata) => Ok(metadata.is_dir()),
+        Err(source) => Err(SealError::Read { path: path.to_owned(), source }),
+    }
+}
