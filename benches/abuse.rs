@@ -145,8 +145,6 @@ fn work(arguments: &[String]) -> Result<(), String> {
     let scratch = scratch.map_err(|error| format!("cannot write to {}: {error}", options.out.display()))?;
     let mut results = Results::open(&options.out);
     results.keep("run", "machine", machine::describe(false))?;
-    results.keep("run", "date", json!(machine::today()))?;
-    results.keep("run", "seconds", json!(options.seconds))?;
     let has_failed = if let Some(minutes) = options.hour {
         hour::hour(&options, minutes, scratch.path(), &mut results)?
     } else {

@@ -49,7 +49,7 @@ pub(crate) struct Attack {
 }
 
 /// The most connections that an attack may have.
-pub(crate) const MAX_CONNECTIONS: usize = 1000;
+pub(crate) const MAX_CONNECTIONS: usize = 4000;
 
 /// What the attacker process is told.
 #[derive(Debug, Clone)]
@@ -96,6 +96,9 @@ pub(crate) struct Shared {
     received: Cell<u64>,
     units: Cell<u64>,
     opened: Cell<u64>,
+    /// Connections that are open now, and the most that were open at once.
+    open: Cell<u64>,
+    most_open: Cell<u64>,
     refused: Cell<u64>,
     /// When the next unit may begin.
     next: RefCell<Instant>,
@@ -112,6 +115,8 @@ impl Shared {
             received: zero(),
             units: zero(),
             opened: zero(),
+            open: zero(),
+            most_open: zero(),
             refused: zero(),
             next: RefCell::new(now),
         })
@@ -134,6 +139,17 @@ impl Shared {
         sleep_until(begin).await;
     }
 
+    /// Counts bytes that were sent on another connection than those of the attack.
+    pub(crate) fn count_sent(&self, bytes: usize) {
+        self.sent.set(self.sent.get() + bytes as u64);
+    }
+
+    fn count_open(&self) {
+        self.opened.set(self.opened.get() + 1);
+        self.open.set(self.open.get() + 1);
+        self.most_open.set(self.most_open.get().max(self.open.get()));
+    }
+
     /// How many units were begun so far.
     pub(crate) fn count(&self) -> usize {
         self.units.get() as usize
@@ -142,7 +158,7 @@ impl Shared {
     fn report(&self) -> Value {
         json!({
             "sent": self.sent.get(), "received": self.received.get(), "units": self.units.get(),
-            "opened": self.opened.get(), "refused": self.refused.get(),
+            "opened": self.opened.get(), "most_open": self.most_open.get(), "refused": self.refused.get(),
         })
     }
 }
@@ -278,8 +294,9 @@ async fn keep_connected(attack: &'static Attack, shared: Rc<Shared>, number: usi
     while !shared.is_over() {
         match timeout_at(shared.until, open(attack, &shared, number)).await {
             Ok(Ok(session)) => {
-                shared.opened.set(shared.opened.get() + 1);
+                shared.count_open();
                 let _ = timeout_at(shared.until, (attack.run)(session)).await;
+                shared.open.set(shared.open.get() - 1);
             }
             Ok(Err(_)) => shared.refused.set(shared.refused.get() + 1),
             Err(_) => return,

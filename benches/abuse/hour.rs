@@ -264,7 +264,7 @@ fn origin(options: &Options, minutes: f64, results: &mut Results) -> Result<bool
         return Ok(false);
     }
     let origin = Origin::start()?;
-    let bystander = Bystander::start(origin.question()?, None)?;
+    let bystander = Bystander::start(origin.question()?, Some(origin.admin()?))?;
     let watched = Watched { pid: origin.pid()?, folder: origin.hub.path("state") };
     let orders = |_: &Attack| origin.orders(options.seconds);
     let mut worked = Vec::new();

@@ -18,9 +18,11 @@ const fn free(name: &'static str, title: &'static str, connections: usize, run: 
 
 pub(crate) const ATTACKS: &[Attack] = &[
     free("slow-heads", "slow heads, a field a second", 1000, |s| Box::pin(slow_heads(s))),
+    free("slow-heads-4000", "slow heads, a field a second, 4,000 connections", 4000, |s| Box::pin(slow_heads(s))),
     free("slow-bodies", "slow bodies, a byte a second", 1000, |s| Box::pin(slow_bodies(s))),
     Attack { narrow: true, ..free("slow-readers", "slow readers: 1 B/s, none", 500, |s| Box::pin(slow_readers(s))) },
     free("idle", "connections that say nothing", 1000, |s| Box::pin(idle(s))),
+    free("idle-4000", "4,000 connections that say nothing", 4000, |s| Box::pin(idle(s))),
     free("half-preface", "a request, then half an HTTP/2 preface", 1000, |s| Box::pin(half_preface(s))),
     free("pipelined-heads", "pipelined HEADs, one connection", 1, |s| Box::pin(pipelined_heads(s))),
     free("pipelined-pages", "pipelined large pages, `bytes=0-0`, one connection", 1, |s| Box::pin(pipelined_pages(s))),

@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use crate::attack::{Attack, Listener, Orders, Pace};
 use crate::attacker::Attacker;
 use crate::bystander::{Bystander, Question};
+use crate::common::machine;
 use crate::common::process::{Server, anonymous_of};
 use crate::servers::Target;
 use crate::site::{SMALL, Site};
 use crate::tls;
 
 /// How long the server is watched with the bystander alone, so that what it costs can be taken off.
-const QUIET: Duration = Duration::from_secs(1);
+pub(crate) const QUIET: Duration = Duration::from_secs(1);
 /// How long a server is attacked to find out what saturates a core.
 const CALIBRATION_SECONDS: f64 = 1.0;
 /// A server that takes less CPU than this for the calibration is not loaded by whatever the attack can send.
@@ -131,6 +132,7 @@ pub(crate) fn measure(
     Ok(json!({
         "sent": sent, "rate": orders.rate, "cpu_s": cpu.max(0.0), "bystander": seen, "idle_kib": idle,
         "peak_kib": over(watch.peak), "after_kib": over(after), "back_s": back, "is_running": server.is_running(),
+        "date": machine::today(), "seconds": seconds,
         "log": if log.contains("panicked") { json!(log) } else { Value::Null },
     }))
 }

@@ -1,5 +1,6 @@
 //! An origin with three organizations, one of which is hostile: what the other two notice.
 
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -12,8 +13,10 @@ use crate::Results;
 use crate::attack::{Attack, Orders};
 use crate::attacker::Attacker;
 use crate::bystander::{Bystander, Question};
+use crate::common::machine;
 use crate::common::place::free_port;
-use crate::measure::Watch;
+use crate::common::process::times_of;
+use crate::measure::{QUIET, Watch};
 use crate::options::Options;
 use crate::report;
 use crate::servers::is_running;
@@ -30,6 +33,8 @@ pub(crate) struct Origin {
     crawled: u16,
 }
 
+/// Health and metrics are on a listener of their own.
+const SERVER: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n";
 /// The size of the folder that the hostile organization has exported.
 const FOLDER_BYTES: usize = 24 * 1024 * 1024;
 
@@ -56,12 +61,13 @@ impl Origin {
             format!("[[organization.project]]\nid = \"{id}\"\ndomain = \"{}\"\n{source}\n", domain(id))
         };
         let evil = evil.iter().map(project).collect::<Vec<_>>().concat();
-        let mut hub = Hub::new(&format!(
+        let file = format!(
             "{}[[organization]]\nid = \"umbrella\"\n[[organization.project]]\nid = \"guides\"\n\
              domain = \"guides.umbrella.example\"\ngit = \"quick\"\nbuild = \"true\"\noutput = \".\"\n\
              [[organization]]\nid = \"evil\"\n{evil}",
             support::hub::FOLDER
-        ));
+        );
+        let mut hub = Hub::with(SERVER, &file);
         write_site(&hub.path("site"), &[("index.html", "<p>home"), ("a.css", "a{}")]);
         write_site(&hub.path("large"), &[("index.html", &support::text(FOLDER_BYTES))]);
         repository(&hub.path("quick"), 0);
@@ -76,6 +82,12 @@ impl Origin {
         // Not a job, which is forgotten after enough others.
         let path = "/sites/docs.acme.example/sitemap.xml".to_owned();
         Ok(Question { address, tls: None, path, fields: String::new(), body: None })
+    }
+
+    /// The listener that answers `/livez`.
+    pub(crate) fn admin(&self) -> Result<SocketAddr, String> {
+        let address = self.hub.admin_address();
+        address.parse().map_err(|error| format!("{address}: {error}"))
     }
 
     pub(crate) fn pid(&self) -> Result<u32, String> {
@@ -153,8 +165,13 @@ fn measure(attack: &Attack, seconds: f64) -> Result<Value, String> {
     let usual = origin.work();
     let mut watch = Watch::new(vec![origin.pid()?]);
     let idle = watch.look();
-    let bystander = Bystander::start(origin.question()?, None)?;
-    let begun = Instant::now();
+    let bystander = Bystander::start(origin.question()?, Some(origin.admin()?))?;
+    // The process itself: what builds and git take belongs to the organization that has them run.
+    let processes = [origin.pid()?];
+    let (before, begun) = (times_of(&processes), Instant::now());
+    std::thread::sleep(QUIET);
+    let quiet = times_of(&processes).since(&before) / begun.elapsed().as_secs_f64();
+    let (before, begun) = (times_of(&processes), Instant::now());
     let mut attacker = Attacker::start(attack, &origin.orders(seconds)?)?;
     let is_over = Arc::new(AtomicBool::new(false));
     let (sent, then) = std::thread::scope(|scope| {
@@ -169,13 +186,15 @@ fn measure(attack: &Attack, seconds: f64) -> Result<Value, String> {
         (sent, working.join().map_err(|_| "the other organizations' work has panicked".to_owned()))
     });
     let then = then?;
+    let cpu = times_of(&processes).since(&before) - quiet * begun.elapsed().as_secs_f64();
     let seen = bystander.stop()?.between(begun, Instant::now());
     let (after, back) = watch.settle(idle);
     let over = |kib: u64| kib.saturating_sub(idle);
     let is_running = is_running(origin.pid()?);
     Ok(json!({
-        "sent": sent?, "cpu_s": 0.0, "bystander": seen, "usual": usual, "then": then, "idle_kib": idle,
+        "sent": sent?, "cpu_s": cpu.max(0.0), "bystander": seen, "usual": usual, "then": then, "idle_kib": idle,
         "peak_kib": over(watch.peak), "after_kib": over(after), "back_s": back, "is_running": is_running,
+        "date": machine::today(), "seconds": seconds,
     }))
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use crate::attack::{Attack, Listener, Pace, Running, Session};
+use crate::attack::{Attack, Listener, Pace, Running, Session, Shared};
 
 const fn free(name: &'static str, title: &'static str, connections: usize, run: fn(Session) -> Running) -> Attack {
     Attack { name, title, on: Listener::Clear, connections, pace: Pace::Free, narrow: false, run }
@@ -88,19 +89,28 @@ async fn many_exports(mut session: Session) -> io::Result<()> {
     }
 }
 
-/// Answers every request to the crawled site with these pieces, and a pause before each but the first.
-async fn answer(mut wire: TcpStream, length: usize, pieces: Vec<Vec<u8>>, pause: Duration) -> io::Result<()> {
+/// Answers every request to the crawled site with these pieces, and a pause before each but the first. The hostile
+/// organization sends them, too.
+async fn answer(
+    mut wire: TcpStream,
+    length: usize,
+    pieces: Vec<Vec<u8>>,
+    pause: Duration,
+    shared: Rc<Shared>,
+) -> io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
     // The request; one that came in pieces is answered as well.
     let _ = wire.read(&mut buffer).await?;
     let head =
         format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
     wire.write_all(head.as_bytes()).await?;
+    shared.count_sent(head.len());
     for (n, piece) in pieces.into_iter().enumerate() {
         if n > 0 {
             sleep(pause).await;
         }
         wire.write_all(&piece).await?;
+        shared.count_sent(piece.len());
     }
     Ok(())
 }
@@ -108,10 +118,11 @@ async fn answer(mut wire: TcpStream, length: usize, pieces: Vec<Vec<u8>>, pause:
 /// Has the crawled site exported again and again, and is that site.
 async fn crawl(mut session: Session, length: usize, pieces: Vec<Vec<u8>>, pause: Duration) -> io::Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", session.shared.orders.crawled)).await?;
+    let shared = Rc::clone(&session.shared);
     let serving = async {
         loop {
             let (wire, _) = listener.accept().await?;
-            spawn_local(answer(wire, length, pieces.clone(), pause));
+            spawn_local(answer(wire, length, pieces.clone(), pause, Rc::clone(&shared)));
         }
     };
     let body = format!(r#"{{"domain":"{}"}}"#, domain(CRAWLED));

@@ -30,6 +30,8 @@ const fn half(name: &'static str, title: &'static str, connections: usize, run: 
 pub(crate) const ATTACKS: &[Attack] = &[
     half("tls-handshakes", "handshakes", 64, |s| Box::pin(handshakes(s))),
     half("tls-half-handshakes", "handshakes that stop half-way", 1000, |s| Box::pin(half_handshakes(s))),
+    half("tls-idle", "handshakes, then nothing", 1000, |s| Box::pin(idle(s))),
+    half("tls-idle-4000", "4,000 handshakes, then nothing", 4000, |s| Box::pin(idle(s))),
     free("tls-renegotiation", "TLS 1.2 renegotiation", 16, |s| Box::pin(renegotiation(s))),
     free("tls-small-records", "requests in records of one byte", 16, |s| Box::pin(small_records(s))),
     free("tls-key-updates", "key updates", 16, |s| Box::pin(key_updates(s))),
@@ -91,6 +93,13 @@ async fn shake(session: &mut Session, versions: &[&'static SupportedProtocolVers
 async fn handshakes(mut session: Session) -> io::Result<()> {
     session.shared.units(1).await;
     shake(&mut session, rustls::ALL_VERSIONS).await.map(|_| ())
+}
+
+/// Keeps what the server holds for a connection over TLS that has sent no request.
+async fn idle(mut session: Session) -> io::Result<()> {
+    session.shared.units(1).await;
+    let _tls = shake(&mut session, rustls::ALL_VERSIONS).await?;
+    session.drain().await
 }
 
 async fn half_handshakes(mut session: Session) -> io::Result<()> {

@@ -92,7 +92,7 @@ pub fn ask(site: &Site, method: Method, target: &str) -> Option<Answer> {
 
 /// Makes a request.
 pub fn answer(site: &Site, request: &Request<()>) -> Answer {
-    let response = handler::handle(site, request);
+    let response = handler::handle(site, request, None);
     let (head, mut body) = response.into_parts();
     let mut bytes = Vec::new();
     // Nothing is waited for: all bytes are there.

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use docwharf::base::error_chain::OneLine;
-use docwharf::config::ConfigProblem;
-use docwharf::config::checked::ConfigSources;
 use docwharf::config::keys::keys;
+use docwharf::config::problem::ConfigProblem;
 use docwharf::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, values_in_force};
+use docwharf::config::sources::ConfigSources;
 use docwharf::config::written::{WrittenConfig, variable_name};
 
 /// Lines of TOML; behind a NUL, values for variables of the environment.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use docwharf::serve::cidr::IpRanges;
 use docwharf::serve::peer::{ClientIdentity, Peer};
-use http::{HeaderValue, Request};
+use http::{HeaderMap, HeaderValue};
 
 use super::recipe::Recipe;
 
@@ -23,11 +23,8 @@ pub fn forwarded(data: &[u8]) {
     let hops =
         |first: &str, next: &str| (0..through).fold(first.to_owned(), |all, at| format!("{all}, {next}10.0.0.{at}"));
 
-    let mut request = Request::new(());
-    request
-        .extensions_mut()
-        .insert(Peer { address: SocketAddr::new("10.1.2.3".parse().expect("an address"), 1), is_encrypted: false });
-    let headers = request.headers_mut();
+    let proxy = Peer { address: SocketAddr::new("10.1.2.3".parse().expect("an address"), 1), is_encrypted: false };
+    let mut headers = HeaderMap::new();
     let mut put = |name: &'static str, lie: &[u8], truth: Option<String>| {
         // A proxy appends to the last field, or adds one of its own.
         let appended = match truth {
@@ -51,23 +48,23 @@ pub fn forwarded(data: &[u8]) {
     if (standard && !is_standard) || (custom && !is_custom) {
         return;
     }
-    let client = ClientIdentity::identify(&proxies, &request);
+    let client = ClientIdentity::identify(&proxies, Some(proxy), &headers);
     assert!(client.is_by_proxy);
     if standard || custom {
         assert!(
             !client.is_known || client.address == truth,
             "{} is believed, but it was {truth}: {:?}",
             client.address,
-            request.headers()
+            headers
         );
         // An honest header, with nothing beside it, is believed.
         if first.is_empty() && second.is_empty() && third.is_empty() {
-            assert!(client.is_known, "{:?}", request.headers());
+            assert!(client.is_known, "{headers:?}");
         }
     }
     // From anybody else nothing is believed.
     let stranger: IpAddr = "198.51.100.1".parse().expect("an address");
-    request.extensions_mut().insert(Peer { address: SocketAddr::new(stranger, 1), is_encrypted: false });
-    let direct = ClientIdentity::identify(&proxies, &request);
+    let peer = Peer { address: SocketAddr::new(stranger, 1), is_encrypted: false };
+    let direct = ClientIdentity::identify(&proxies, Some(peer), &headers);
     assert_eq!((direct.address, direct.is_known, direct.is_https, direct.is_by_proxy), (stranger, true, false, false));
 }

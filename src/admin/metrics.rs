@@ -58,7 +58,7 @@ pub struct DaemonMetrics {
     inbox_ready: Family<NoMetricLabel, Gauge>,
     inbox_rejected: Counter,
     damaged: Gauge,
-    proved: SecondsGauge,
+    active_verified: SecondsGauge,
     certificate_end: SecondsGauge,
     coded_files: Family<MetricLabel, Gauge>,
     coded_bytes: Family<MetricLabel, Gauge>,
@@ -97,7 +97,7 @@ impl DaemonMetrics {
             inbox_ready: Family::default(),
             inbox_rejected: Counter::default(),
             damaged: Gauge::default(),
-            proved: SecondsGauge::default(),
+            active_verified: SecondsGauge::default(),
             certificate_end: SecondsGauge::default(),
             coded_files: Family::default(),
             coded_bytes: Family::default(),
@@ -117,7 +117,7 @@ impl DaemonMetrics {
             ("last_attempt_timestamp", "When the source was last checked", &metrics.last_attempt),
             ("last_success_timestamp", "When the source was last checked without an error", &metrics.last_success),
             ("next_look_timestamp", "When the source is checked next", &metrics.next_look),
-            ("active_proved_timestamp", "When the active version was last verified", &metrics.proved),
+            ("active_verified_timestamp", "When the active version was last verified", &metrics.active_verified),
         ] {
             r.register_with_unit(name, help, Unit::Seconds, gauge.clone());
         }
@@ -155,7 +155,7 @@ impl DaemonMetrics {
         r.register("inbox_rejected", help, metrics.inbox_rejected.clone());
         let help = "Inflated pages in memory, which server.identityCache bounds";
         r.register_with_unit("identity_cache", help, Unit::Bytes, metrics.identity_cache.clone());
-        let help = "Memory of answers that readers have not taken yet, which server.heldBytes bounds";
+        let help = "Memory of responses that clients have not read yet, which server.heldBytes bounds";
         r.register_with_unit("answers_held", help, Unit::Bytes, metrics.answers_held.clone());
         // Series that exist from the start can be summed and alerted on.
         for result in ["activated", "already_current", "staged", "not_activated", "probes_unreadable", "failed"] {
@@ -233,8 +233,8 @@ impl DaemonMetrics {
             self.active_since.set(time(record.active_since.as_deref()));
             self.last_attempt.set(time(record.last_attempt.as_ref().map(|attempt| attempt.time.as_str())));
             self.last_success.set(time(record.last_good.as_deref()));
-            let proved = record.active.and_then(|id| store.verified_at(id));
-            self.proved.set(proved.map_or(0.0, |time| time as f64));
+            let verified = record.active.and_then(|id| store.verified_at(id));
+            self.active_verified.set(verified.map_or(0.0, |time| time as f64));
             self.held.set(i64::from(record.hold.is_some()));
             let waits = staged(&record, now.intent.as_ref()).map(|staged| staged.waits);
             self.gate_refused.set(i64::from(matches!(waits, Some(WaitingReason::Gate(_)))));

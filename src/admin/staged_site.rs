@@ -11,7 +11,8 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 
 use docwharf_serve::Site;
-use docwharf_serve::body::{BodyChunk, ResponseBody};
+use docwharf_serve::body::ResponseBody;
+use docwharf_serve::body_chunk::BodyChunk;
 use docwharf_serve::handler::handle;
 use docwharf_serve::peer::Peer;
 use docwharf_serve::service::RequestService;
@@ -25,14 +26,13 @@ impl RequestService for StagedSite {
 
     fn respond(
         self: &Arc<Self>,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
         peer: Peer,
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<> {
-        request.extensions_mut().insert(peer);
         let site = Arc::clone(&self.0);
         async move {
             match site.current() {
-                Some(_) => handle(&site, &request).map(Either::Right),
+                Some(_) => handle(&site, &request, Some(peer)).map(Either::Right),
                 None => respond_not_staged(),
             }
         }

@@ -46,7 +46,7 @@ pub struct StoreStatus {
     pub damaged_versions: Vec<VersionId>,
     /// The time at which every byte of the active version was last verified, or at which it last arrived.
     #[serde(default)]
-    pub active_proved: Option<String>,
+    pub active_verified: Option<String>,
     /// The hold that stops automatic activation.
     pub hold: Option<ActivationHold>,
     /// The version that waits to become active.
@@ -332,7 +332,7 @@ impl StoreStatus {
             active_present: record.active.map(|id| store.has(id)),
             active_labels: labels.map(|(label, _)| label.clone()).collect(),
             damaged: record.active.filter(|id| damaged.contains(id)).or(damaged.first().copied()),
-            active_proved: record.active.and_then(|id| store.verified_at(id)).map(show_unix),
+            active_verified: record.active.and_then(|id| store.verified_at(id)).map(show_unix),
             damaged_versions: damaged,
             pin: intent.and_then(|intent| intent.pin.as_ref()).map(ToString::to_string),
             enabled: intent.map(|intent| intent.enabled),

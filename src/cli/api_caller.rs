@@ -21,7 +21,7 @@ use docwharf_base::net::client::build_client;
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::net::retry::{CallAttempts, MAX_SYNC_RETRY_AFTER};
 
-use super::CommandFailure;
+use super::failure::CommandFailure;
 
 /// The API's limit for previews: "5 requests per minute per organization".
 const PREVIEW_RATE_LIMIT: RateLimit = RateLimit { requests: 5, window: Duration::from_mins(1) };

@@ -16,8 +16,11 @@ use docwharf_site::external::audit::{ExternalAudit, ExternalNeed, audit};
 use docwharf_site::seal::SealOptions;
 use docwharf_site::sealed_version::SealedVersion;
 
+use super::context::CommandContext;
+use super::failure::CommandFailure;
+use super::output::print;
+use super::progress;
 use super::serve::seal_unlinked;
-use super::{CommandContext, CommandFailure, print, progress};
 
 /// Number of files shown without `--all`.
 const MAX_SHOWN_FILES: usize = 20;

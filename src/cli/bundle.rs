@@ -12,7 +12,9 @@ use docwharf_site::seal::unpack::{UnpackError, unpack};
 use docwharf_site::seal::{SealOptions, VerifiedBundle, verify};
 
 use super::audit::AuditCommand;
-use super::{CommandContext, CommandFailure, progress};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
+use super::progress;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BundleCommand {
@@ -58,44 +60,45 @@ impl BundleCommand {
         let effort = SealOptions::new(context.limits()?);
         match self {
             BundleCommand::Verify(one) => {
-                let proven = progress::with_meter(context, "verifying", |meter| verify(&one.path, &effort, meter))?;
-                context.print_warnings(&one.path.display().to_string(), &proven.warnings);
-                let text = format!("ok {} ({})\n", proven.id, summary(&proven));
+                let verified = progress::with_meter(context, "verifying", |meter| verify(&one.path, &effort, meter))?;
+                context.print_warnings(&one.path.display().to_string(), &verified.warnings);
+                let text = format!("ok {} ({})\n", verified.id, summary(&verified));
                 let json = json!({
-                    "schemaVersion": 1, "result": "ok", "version": proven.id, "pages": proven.flavor.pages,
-                    "files": proven.files.len(), "contentBytes": proven.content_len(), "warnings": proven.warnings,
+                    "schemaVersion": 1, "result": "ok", "version": verified.id, "pages": verified.flavor.pages,
+                    "files": verified.files.len(), "contentBytes": verified.content_len(), "warnings": verified.warnings,
                 });
                 context.print_outcome(&json, &text)
             }
             BundleCommand::Inspect(one) => {
-                let proven = progress::with_meter(context, "verifying", |meter| verify(&one.path, &effort, meter))?;
+                let verified = progress::with_meter(context, "verifying", |meter| verify(&one.path, &effort, meter))?;
                 if !context.global.json {
-                    context.print_warnings(&one.path.display().to_string(), &proven.warnings);
+                    context.print_warnings(&one.path.display().to_string(), &verified.warnings);
                 }
-                context.print_result(&inspection_json(&proven), &inspection_text(&proven))
+                context.print_result(&inspection_json(&verified), &inspection_text(&verified))
             }
             BundleCommand::Unpack(one) => {
-                let proven = progress::with_meter(context, "verifying", |meter| {
+                let verified = progress::with_meter(context, "verifying", |meter| {
                     unpack(&one.archive, &one.dir, one.raw, &effort, meter)
                 })?;
-                context.print_warnings(&one.archive.display().to_string(), &proven.warnings);
-                let text = format!("unpacked {} into {}\n", summary(&proven), one.dir.display());
-                context.print_outcome(&json!({ "schemaVersion": 1, "result": "unpacked", "version": proven.id }), &text)
+                context.print_warnings(&one.archive.display().to_string(), &verified.warnings);
+                let text = format!("unpacked {} into {}\n", summary(&verified), one.dir.display());
+                context
+                    .print_outcome(&json!({ "schemaVersion": 1, "result": "unpacked", "version": verified.id }), &text)
             }
             BundleCommand::Audit(audit) => audit.run(context),
             BundleCommand::Pack(one) => {
-                let proven =
+                let verified =
                     progress::with_meter(context, "packing", |meter| pack(&one.dir, &one.bundle, &effort, meter))?;
-                context.print_warnings(&one.dir.display().to_string(), &proven.warnings);
-                let archive = proven.archive;
+                context.print_warnings(&one.dir.display().to_string(), &verified.warnings);
+                let archive = verified.archive;
                 let text = format!(
                     "packed {} into {} ({})\n",
-                    summary(&proven),
+                    summary(&verified),
                     one.bundle.display(),
                     show_size(archive.map_or(0, |(_, len)| len))
                 );
                 let json = json!({
-                    "schemaVersion": 1, "result": "packed", "version": proven.id,
+                    "schemaVersion": 1, "result": "packed", "version": verified.id,
                     "archiveSha256": archive.map(|(digest, _)| digest.hex()), "archiveBytes": archive.map(|(_, len)| len),
                 });
                 context.print_outcome(&json, &text)
@@ -104,47 +107,47 @@ impl BundleCommand {
     }
 }
 
-fn summary(proven: &VerifiedBundle) -> String {
+fn summary(verified: &VerifiedBundle) -> String {
     format!(
         "{}, {}, {}",
-        count_noun(proven.flavor.pages, "page"),
-        count_noun(proven.files.len() as u64, "file"),
-        show_size(proven.content_len())
+        count_noun(verified.flavor.pages, "page"),
+        count_noun(verified.files.len() as u64, "file"),
+        show_size(verified.content_len())
     )
 }
 
-fn inspection_json(proven: &VerifiedBundle) -> Value {
-    let flavor = &proven.flavor;
-    let pages = proven.files.iter().filter(|(path, _)| is_page(path.as_bytes()));
+fn inspection_json(verified: &VerifiedBundle) -> Value {
+    let flavor = &verified.flavor;
+    let pages = verified.files.iter().filter(|(path, _)| is_page(path.as_bytes()));
     json!({
         "schemaVersion": 1,
-        "kind": proven.kind.name(),
-        "version": proven.id,
+        "kind": verified.kind.name(),
+        "version": verified.id,
         "layout": flavor.layout.name(),
         "wrapper": flavor.wrapper().map(String::from_utf8_lossy),
         "pages": flavor.pages,
-        "files": proven.files.len(),
-        "contentBytes": proven.content_len(),
+        "files": verified.files.len(),
+        "contentBytes": verified.content_len(),
         "pageBytes": pages.map(|(_, entry)| entry.len).sum::<u64>(),
-        "archiveBytes": proven.archive.map(|(_, len)| len),
-        "archiveSha256": proven.archive.map(|(digest, _)| digest.hex()),
+        "archiveBytes": verified.archive.map(|(_, len)| len),
+        "archiveSha256": verified.archive.map(|(digest, _)| digest.hex()),
         "leftOut": { "launchers": flavor.launchers, "junk": flavor.junk, "hidden": flavor.hidden },
-        "warnings": proven.warnings,
+        "warnings": verified.warnings,
     })
 }
 
-fn inspection_text(proven: &VerifiedBundle) -> String {
-    let flavor = &proven.flavor;
+fn inspection_text(verified: &VerifiedBundle) -> String {
+    let flavor = &verified.flavor;
     let mut lines = vec![
-        format!("kind      {}", proven.kind.name()),
-        format!("version   {}", proven.id),
+        format!("kind      {}", verified.kind.name()),
+        format!("version   {}", verified.id),
         format!("layout    {}", flavor.layout.name()),
-        format!("content   {}", summary(proven)),
+        format!("content   {}", summary(verified)),
     ];
     if let Some(wrapper) = flavor.wrapper() {
         lines.push(format!("wrapper   {}", docwharf_base::error_chain::QuotedName(wrapper)));
     }
-    if let Some((digest, len)) = proven.archive {
+    if let Some((digest, len)) = verified.archive {
         lines.push(format!("archive   {}, SHA-256 {digest}", show_size(len)));
     }
     lines.push(format!(

@@ -1,9 +1,10 @@
 //! `docwharf completions SHELL`: prints a completion script, made from the same definitions as the command line.
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use super::{Cli, CommandFailure, print};
+use super::failure::CommandFailure;
+use super::output::print;
 
 #[derive(Debug, Args)]
 pub(super) struct CompletionsCommand {
@@ -13,9 +14,10 @@ pub(super) struct CompletionsCommand {
 }
 
 impl CompletionsCommand {
-    pub(super) fn run(self) -> Result<(), CommandFailure> {
+    /// Prints the script for this command line.
+    pub(super) fn run(self, mut command_line: clap::Command) -> Result<(), CommandFailure> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "docwharf", &mut script);
+        clap_complete::generate(self.shell, &mut command_line, "docwharf", &mut script);
         print(&String::from_utf8_lossy(&script))
     }
 }

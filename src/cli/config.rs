@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::config::checked::DEFAULT_FILE;
+use crate::config::default_file::DEFAULT_FILE;
 use crate::config::key_documents::example_config;
 use crate::config::schema::config_schema;
 use crate::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, values_in_force};
@@ -16,7 +16,9 @@ use crate::doctor::configuration::unintended_settings;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_serve::key_pair::KeyPair;
 
-use super::{CommandContext, CommandFailure, print};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
+use super::output::print;
 
 /// The keys to set first: a configuration needs one of these sources of versions.
 const FIRST_KEYS: &str = "api.baseUrl, api.domain and the key (api.keyFile, or /etc/docwharf/api-key where the systemd unit \

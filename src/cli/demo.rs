@@ -10,7 +10,7 @@ use std::sync::Arc;
 use clap::Args;
 use tokio::sync::watch;
 
-use crate::config::checked::ConfigSources;
+use crate::config::sources::ConfigSources;
 use crate::config::value_parsers::parse_listen;
 use crate::daemon::{self, RunHangup, RunParameters};
 use docwharf_base::runtime;
@@ -18,8 +18,9 @@ use docwharf_origin::source::ProjectSource;
 use docwharf_origin::{self, Domain, Organization, OriginProject, OriginServer, OriginSettings};
 use docwharf_site::seal::SealOptions;
 
+use super::context::{CommandContext, STORE_LOCK_TIMEOUT};
 use super::exit::exit_code_and_message;
-use super::{CommandContext, CommandFailure, STORE_LOCK_TIMEOUT};
+use super::failure::CommandFailure;
 
 /// The domain of the demonstration's site.
 const DEMO_DOMAIN: &str = "docs.example.com";

@@ -16,7 +16,9 @@ use docwharf_base::model::version::VersionId;
 use docwharf_site::diff::{FileChange, FileChanges, VersionDiff, compare_versions};
 use docwharf_site::index::ImageIndex;
 
-use super::{CommandContext, CommandFailure, print};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
+use super::output::print;
 
 /// Number of paths of each kind shown without `--all`.
 const MAX_SHOWN_PATHS: usize = 20;

@@ -6,10 +6,13 @@ use std::io::{self, IsTerminal};
 use clap::Args;
 use serde_json::json;
 
-use crate::doctor::{CheckStatus, DoctorCheck, run_checks};
+use crate::doctor::check::{CheckStatus, DoctorCheck};
+use crate::doctor::run_checks;
 use docwharf_base::runtime;
 
-use super::{CommandContext, CommandFailure, wants_colour};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
+use super::output::wants_colour;
 
 #[derive(Debug, Args)]
 pub(super) struct DoctorCommand {

@@ -24,8 +24,9 @@ use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::net::retry::{CallAttempts, CallKind};
 
 use super::api_caller::ApiCaller;
+use super::context::CommandContext;
+use super::failure::CommandFailure;
 use super::interruptible::run_interruptible;
-use super::{CommandContext, CommandFailure};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ExportCommand {

@@ -6,8 +6,9 @@ use serde_json::json;
 
 use crate::admin::control_client::{ControlClient, get_over_tcp};
 
+use super::context::CommandContext;
+use super::failure::CommandFailure;
 use super::write_command::{block_on_daemon, explain_silent_daemon};
-use super::{CommandContext, CommandFailure};
 
 #[derive(Debug, Args)]
 pub(super) struct HealthCommand {

@@ -18,10 +18,12 @@ use docwharf_base::regular_file;
 use docwharf_site::seal::pack::pack;
 use docwharf_site::seal::{SealError, SealOptions};
 
+use super::context::{CommandContext, current_user_name};
+use super::failure::CommandFailure;
 use super::interruptible::run_interruptible;
 use super::publish::publish_active;
+use super::sync;
 use super::write_command::{StoreAccess, execute_on_daemon, open_store_or_daemon, print_command_result};
-use super::{CommandContext, CommandFailure, current_user_name, sync};
 
 #[derive(Debug, Args)]
 pub(super) struct ImportBundleCommand {

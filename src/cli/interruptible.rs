@@ -11,8 +11,9 @@ use docwharf_agent::sync::system::{SyncContext, SyncProgress};
 use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::runtime;
 
+use super::context::{CommandContext, current_user_name};
 use super::exit::signal_code;
-use super::{CommandContext, CommandFailure, current_user_name};
+use super::failure::CommandFailure;
 
 /// The number of SIGINT, for the exit code.
 const SIGINT_NUMBER: u8 = 2;

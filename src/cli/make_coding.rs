@@ -9,7 +9,7 @@ use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 
-use super::CommandFailure;
+use super::failure::CommandFailure;
 
 #[derive(Debug, Args)]
 pub(super) struct MakeCodingCommand {

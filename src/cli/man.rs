@@ -4,10 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_mangen::roff::{Roff, bold, roman};
 
-use super::{Cli, CommandFailure, print};
+use super::failure::CommandFailure;
+use super::output::print;
 
 #[derive(Debug, Args)]
 pub(super) struct ManCommand {
@@ -38,7 +39,7 @@ const EXIT_CODES: &[(&str, &str)] = &[
 
 const DOCUMENTED_FILES: &[(&str, &str)] = &[
     (
-        crate::config::checked::DEFAULT_FILE,
+        crate::config::default_file::DEFAULT_FILE,
         "the configuration, unless --config or $DOCWHARF_CONFIG names another; docwharf config init writes every key with its default and an explanation",
     ),
     ("/var/lib/docwharf", "the store, unless $STATE_DIRECTORY or store.path names another"),
@@ -67,8 +68,8 @@ const DOCUMENTED_VARIABLES: &[(&str, &str)] = &[
 ];
 
 impl ManCommand {
-    pub(super) fn run(self) -> Result<(), CommandFailure> {
-        let mut command = Cli::command().disable_help_subcommand(true);
+    pub(super) fn run(self, command_line: Command) -> Result<(), CommandFailure> {
+        let mut command = command_line.disable_help_subcommand(true);
         command.build();
         let Some(dir) = self.all else {
             let page = render_page(&command, None).map_err(CommandFailure::Output)?;

@@ -7,8 +7,9 @@ use crate::admin::control_messages::CommandAction;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::SyncIntent;
 
+use super::context::CommandContext;
+use super::failure::CommandFailure;
 use super::write_command::{self, StoreWriteCommand};
-use super::{CommandContext, CommandFailure};
 
 #[derive(Debug, Args)]
 pub(super) struct ActivateCommand {

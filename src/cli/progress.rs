@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_site::seal::SealProgress;
 
-use super::CommandContext;
+use super::context::CommandContext;
 
 /// Runs `work` and draws its progress; `what` names the work.
 pub(super) fn with_meter<T>(context: &CommandContext, what: &str, work: impl FnOnce(&SealProgress) -> T) -> T {

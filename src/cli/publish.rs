@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use crate::config::checked::ConfigSources;
+use crate::config::sources::ConfigSources;
 use docwharf_agent::publish::{PublishCheck, publish_version};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::open;
@@ -15,7 +15,7 @@ use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_site::seal::SealOptions;
 
-use super::CommandFailure;
+use super::failure::CommandFailure;
 
 /// Publishes the active version if `publish.directory` is set, whatever mistakes the rest of the configuration has.
 pub(super) fn publish_active(sources: &ConfigSources, writer: &StoreWriter) -> Result<(), CommandFailure> {

@@ -16,9 +16,11 @@ use docwharf_site::rules::rule_check::{RuleCheckReport, RuleProblem, RuleProblem
 use docwharf_site::seal::SealOptions;
 use docwharf_site::sealed_version::SealedVersion;
 
+use super::context::CommandContext;
 use super::diff::find_version;
+use super::failure::CommandFailure;
+use super::progress;
 use super::serve::seal_unlinked;
-use super::{CommandContext, CommandFailure, progress};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum RedirectsCommand {

@@ -4,8 +4,9 @@ use clap::Args;
 
 use crate::daemon::{self, RunHangup, RunParameters};
 
+use super::context::{CommandContext, STORE_LOCK_TIMEOUT};
 use super::exit::exit_code_and_message;
-use super::{CommandContext, CommandFailure, STORE_LOCK_TIMEOUT};
+use super::failure::CommandFailure;
 
 #[derive(Debug, Args)]
 pub(super) struct RunCommand {

@@ -23,7 +23,9 @@ use docwharf_site::mapping;
 use docwharf_site::seal::{self, ImageSpace, SealOptions, SealProgress, SealedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::{CommandContext, CommandFailure, progress};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
+use super::progress;
 
 #[derive(Debug, Args)]
 pub(super) struct ServeCommand {
@@ -172,24 +174,24 @@ pub(super) fn seal_unlinked(
     meter: &SealProgress,
 ) -> Result<(SealedVersion, Vec<String>), CommandFailure> {
     let sealing = seal::seal(path, &ImageSpace::Unlinked(std::env::temp_dir()), effort, meter)?;
-    let SealedBundle { mut proven, image, image_len, .. } = sealing;
-    if proven.archive.is_some() {
+    let SealedBundle { proven: mut verified, image, image_len, .. } = sealing;
+    if verified.archive.is_some() {
         let modified = std::fs::metadata(path).and_then(|m| m.modified());
         let modified =
             unix_seconds(modified.map_err(CommandFailure::local(format!("cannot read {}", path.display())))?);
-        for (_, entry) in &mut proven.files {
+        for (_, entry) in &mut verified.files {
             entry.modified = modified;
         }
     }
     let broken = || CommandFailure::local("cannot map the sealed site");
-    let index = ImageIndex::decode(proven.index(image_len), image_len, proven.id);
+    let index = ImageIndex::decode(verified.index(image_len), image_len, verified.id);
     let index = index.map_err(|error| broken()(std::io::Error::other(error)))?;
     let image = mapping::map_image(image).map_err(broken())?;
     tracing::debug!(
         "version {}: {}, {}",
-        proven.id.short(),
-        count_noun(proven.flavor.pages, "page"),
-        show_size(proven.content_len())
+        verified.id.short(),
+        count_noun(verified.flavor.pages, "page"),
+        show_size(verified.content_len())
     );
-    Ok((SealedVersion::new(proven.id, image, index), proven.warnings))
+    Ok((SealedVersion::new(verified.id, image, index), verified.warnings))
 }

@@ -13,9 +13,10 @@ use docwharf_agent::sync::waiting::{WaitingReason, WaitingVersion, staged, way_o
 use docwharf_base::model::version::VersionId;
 use docwharf_site::diff::count_pages;
 
+use super::context::CommandContext;
 use super::diff::{compare_stored_versions, counts, one_line, open_index, summary};
+use super::failure::CommandFailure;
 use super::write_command::daemon_status;
-use super::{CommandContext, CommandFailure};
 
 #[derive(Debug, Args)]
 pub(super) struct StageCommand {}

@@ -13,9 +13,11 @@ use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::{count_noun, parse_time, show_age, show_size};
 
+use super::context::CommandContext;
+use super::failure::CommandFailure;
+use super::output::print;
 use super::text_columns::{cut_or_pad, display_width};
 use super::write_command;
-use super::{CommandContext, CommandFailure, print};
 
 #[derive(Debug, Args)]
 pub(super) struct StatusCommand {}

@@ -13,7 +13,8 @@ use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::model::version::VersionId;
 use docwharf_site::seal::{SealOptions, verify_opened_image};
 
-use super::{CommandContext, CommandFailure};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum StoreCommand {
@@ -48,17 +49,17 @@ impl StoreVerifyCommand {
         let chosen = versions.iter().filter(|version| !self.active || Some(version.id) == active);
         let (mut text, mut list, mut damaged) = (String::new(), Vec::new(), Vec::new());
         for version in chosen {
-            let proved = verify_version(&store, version.id, &effort);
-            let verdict = match &proved {
+            let verified = verify_version(&store, version.id, &effort);
+            let verdict = match &verified {
                 Ok(true) => "ok".to_owned(),
                 Ok(false) => "ok, but its index does not match: it is made again when it is served next".to_owned(),
                 Err(error) => OneLine(&ErrorChain(error).to_string()).to_string(),
             };
             let _ = writeln!(text, "{}  {:>8}  {verdict}", version.id.short(), show_size(version.bytes));
             list.push(json!({
-                "id": version.id, "bytes": version.bytes, "ok": proved.is_ok(), "verdict": verdict,
+                "id": version.id, "bytes": version.bytes, "ok": verified.is_ok(), "verdict": verdict,
             }));
-            if proved.is_err() {
+            if verified.is_err() {
                 damaged.push(version.id);
             }
         }
@@ -83,9 +84,9 @@ fn verify_version(store: &VersionStore, id: VersionId, effort: &SealOptions) -> 
     let image = store.image(id).map_err(|source| SyncError::Open { id, source })?;
     // A file system without locks has no leases.
     let _ = flock(&image, FlockOperation::NonBlockingLockShared);
-    let proven = verify_opened_image(image.into_file(), &path, effort)
+    let verified = verify_opened_image(image.into_file(), &path, effort)
         .map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
-    if proven.id != id {
+    if verified.id != id {
         return Err(SyncError::DamagedVersion { id, source: None });
     }
     Ok(open::index(store, id).is_ok())

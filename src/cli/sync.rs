@@ -10,10 +10,11 @@ use docwharf_agent::sync::plan::SyncTrigger;
 use docwharf_agent::sync::system::SyncContext;
 use docwharf_agent::sync::{SyncIntent, SyncOutcome, system};
 
+use super::context::CommandContext;
+use super::failure::CommandFailure;
 use super::interruptible::run_interruptible;
 use super::publish::publish_active;
 use super::write_command::{self, StoreAccess, execute_on_daemon, open_store_or_daemon, print_command_result};
-use super::{CommandContext, CommandFailure};
 
 #[derive(Debug, Args)]
 pub(super) struct SyncCommand {

@@ -5,7 +5,8 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::{CommandContext, CommandFailure};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
 
 #[derive(Debug, Args)]
 pub(super) struct VersionCommand {}

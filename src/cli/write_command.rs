@@ -16,9 +16,10 @@ use docwharf_agent::sync::{SyncError, SyncIntent};
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::runtime;
 
+use super::context::{CommandContext, STORE_LOCK_TIMEOUT, current_user_name};
+use super::failure::CommandFailure;
 use super::interruptible::run_interruptible;
 use super::publish::publish_active;
-use super::{CommandContext, CommandFailure, STORE_LOCK_TIMEOUT, current_user_name};
 
 /// Interval of the attempts while the store is locked and no daemon answers yet.
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(100);

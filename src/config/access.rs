@@ -11,7 +11,6 @@ use docwharf_serve::access_log::AccessLogSettings;
 use docwharf_serve::access_log_line::{AccessLogFormat, LoggedAddress};
 use docwharf_serve::cidr::IpRanges;
 
-use super::checked::Config;
 use super::checker::ValueChecker;
 
 /// Header fields that cannot name the user who has signed in: clients send them by themselves, or they describe the
@@ -119,9 +118,4 @@ pub fn exposure_warning(access: &AccessPolicy, addresses: impl IntoIterator<Item
     Some(format!(
         "the site is for everybody who can reach {reached}: if it is not public, set access.allow or access.header"
     ))
-}
-
-/// Returns the addresses on which a configuration serves the site.
-pub fn site_addresses(config: &Config) -> impl Iterator<Item = SocketAddr> {
-    config.listen.iter().chain(config.tls.iter().flat_map(|tls| &tls.listen)).copied()
 }

@@ -5,28 +5,53 @@ use std::time::Duration;
 
 use docwharf_base::model::units::{parse_duration, parse_size, show_duration};
 
-use super::ConfigProblem;
-use super::keys::{ValueType, find_key};
-use super::written::{ConfigValue, WrittenConfig, WrittenValue};
+use super::key_table::ValueType;
+use super::problem::ConfigProblem;
+use super::written::WrittenConfig;
+use super::written_value::{ConfigValue, WrittenValue};
+
+/// Values by key: those of a configuration, or those of one row of a list.
+pub(super) trait WrittenValues {
+    /// Returns the value of a key, if it was written.
+    fn written(&self, key: &str) -> Option<&WrittenValue>;
+
+    /// Returns the type and the bounds that the table of keys has.
+    fn value_type(&self, key: &str) -> Option<ValueType>;
+
+    /// Returns the name of a key in messages.
+    fn message_name(&self, key: &str) -> String {
+        key.to_owned()
+    }
+}
+
+impl WrittenValues for WrittenConfig {
+    fn written(&self, key: &str) -> Option<&WrittenValue> {
+        self.get(key)
+    }
+
+    fn value_type(&self, key: &str) -> Option<ValueType> {
+        self.keys().find_key(key).map(|key| key.value_type)
+    }
+}
 
 /// Reads values as the types that are needed, and collects mistakes.
-pub(super) struct ValueChecker<'a> {
-    pub(super) raw: &'a WrittenConfig,
+pub(super) struct ValueChecker<'a, V = WrittenConfig> {
+    pub(super) raw: &'a V,
     pub(super) problems: Vec<ConfigProblem>,
 }
 
-impl ValueChecker<'_> {
+impl<V: WrittenValues> ValueChecker<'_, V> {
     pub(super) fn problem(&mut self, written: &WrittenValue, what: String) {
         self.problems.push(ConfigProblem { place: written.place.clone(), what });
     }
 
     /// Reads a value with `parse`. Text from the environment is parsed like text from a file.
     pub(super) fn value<T>(&mut self, key: &str, parse: impl FnOnce(&ConfigValue) -> Result<T, String>) -> Option<T> {
-        let written = self.raw.get(key)?;
+        let written = self.raw.written(key)?;
         match parse(&written.value) {
             Ok(value) => Some(value),
             Err(why) => {
-                self.problem(written, format!("{key}: {why}"));
+                self.problem(written, format!("{}: {why}", self.raw.message_name(key)));
                 None
             }
         }
@@ -51,7 +76,7 @@ impl ValueChecker<'_> {
 
     /// Reads a whole number within the bounds of the table.
     pub(super) fn number(&mut self, key: &str) -> Option<u64> {
-        let (least, most) = number_bounds(key);
+        let (least, most) = self.number_bounds(key);
         self.value(key, |value| {
             let number = match value {
                 ConfigValue::Number(number) => u64::try_from(*number).ok(),
@@ -66,7 +91,7 @@ impl ValueChecker<'_> {
 
     /// Reads a duration that is not shorter than the table allows.
     pub(super) fn duration(&mut self, key: &str) -> Option<Duration> {
-        let least = min_duration(key);
+        let least = self.min_duration(key);
         self.value(key, |value| match value {
             ConfigValue::Text(text) => parse_duration(text).and_then(|duration| {
                 let enough = duration >= least;
@@ -78,9 +103,10 @@ impl ValueChecker<'_> {
 
     /// Reads one of the words of the table, each of which `values` gives a meaning.
     pub(super) fn word<T: Copy>(&mut self, key: &str, values: &[(&str, T)]) -> Option<T> {
+        let words = self.raw.value_type(key);
         self.parsed(key, |text| {
             let found = values.iter().find(|(word, _)| *word == text);
-            found.map(|(_, value)| *value).ok_or_else(|| word_needed(key))
+            found.map(|(_, value)| *value).ok_or_else(|| word_needed(words))
         })
     }
 
@@ -108,27 +134,27 @@ impl ValueChecker<'_> {
             _ => Err("a text or a list of texts is needed".to_owned()),
         })
     }
-}
 
-/// Returns the bounds of a number or a size. A test compares those of all keys with what the checks accept.
-pub(super) fn number_bounds(key: &str) -> (u64, u64) {
-    match find_key(key).map(|key| key.value_type) {
-        Some(ValueType::Number { min, max } | ValueType::Size { min, max }) => (min, max),
-        _ => (0, u64::MAX),
+    /// Returns the bounds of a number or a size. A test compares those of all keys with what the checks accept.
+    pub(super) fn number_bounds(&self, key: &str) -> (u64, u64) {
+        match self.raw.value_type(key) {
+            Some(ValueType::Number { min, max } | ValueType::Size { min, max }) => (min, max),
+            _ => (0, u64::MAX),
+        }
+    }
+
+    /// Returns the shortest duration that a key accepts.
+    pub(super) fn min_duration(&self, key: &str) -> Duration {
+        match self.raw.value_type(key) {
+            Some(ValueType::Duration { min } | ValueType::DurationOrZero { min }) => min,
+            _ => Duration::ZERO,
+        }
     }
 }
 
-/// Returns the shortest duration that a key accepts.
-pub(super) fn min_duration(key: &str) -> Duration {
-    match find_key(key).map(|key| key.value_type) {
-        Some(ValueType::Duration { min } | ValueType::DurationOrZero { min }) => min,
-        _ => Duration::ZERO,
-    }
-}
-
-/// Returns the message about a value that is none of the words of the table.
-fn word_needed(key: &str) -> String {
-    let Some(ValueType::Word(words)) = find_key(key).map(|key| key.value_type) else { return String::new() };
+/// Returns the message about a value that is none of these words.
+fn word_needed(words: Option<ValueType>) -> String {
+    let Some(ValueType::Word(words)) = words else { return String::new() };
     let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
     match quoted.split_last() {
         Some((last, before)) => format!("{} or {last} is needed", before.join(", ")),

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use docwharf_base::model::units::show_duration;
 
-use super::keys::{ConfigKey, SECTIONS, Section, ValueType, size_range};
+use super::key_table::{ConfigKey, Section, ValueType, size_range};
+use super::keys::AGENT_KEYS;
 
 /// The first lines of the example configuration.
 const EXAMPLE_HEAD: &str = "\
@@ -38,7 +39,7 @@ const MAX_LINE_CHARS: usize = 120;
 /// comments, because some have effects by being set, whatever their value: an interval starts an export at each check.
 pub fn example_config() -> String {
     let mut out = EXAMPLE_HEAD.to_owned();
-    for section in SECTIONS {
+    for section in AGENT_KEYS.sections {
         write_section(&mut out, section);
     }
     out
@@ -103,6 +104,8 @@ pub fn describe_values(value_type: ValueType) -> String {
         ValueType::Location => "URL or path".to_owned(),
         ValueType::Texts => "text or list".to_owned(),
         ValueType::Urls => "URL or list".to_owned(),
+        ValueType::Status => "status".to_owned(),
+        ValueType::TextTable => "table".to_owned(),
     }
 }
 
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_handbook_has_the_row_of_each_key_and_no_other() {
-        for section in SECTIONS {
+        for section in AGENT_KEYS.sections {
             let start = format!("| `{}.", section.name);
             let written: Vec<&str> = HANDBOOK.lines().filter(|line| line.starts_with(&start)).collect();
             let table: Vec<String> = section.keys.iter().map(handbook_row).collect();
@@ -139,7 +142,7 @@ mod tests {
 
     #[test]
     fn each_row_is_complete() {
-        for section in SECTIONS {
+        for section in AGENT_KEYS.sections {
             assert!(section.keys.first().is_some_and(|key| !key.comment.is_empty()), "{}", section.name);
             for key in section.keys {
                 assert_eq!(key.parts().0, section.name, "{}", key.name);

@@ -1,69 +1,32 @@
-//! The configuration: as written ([`written`]), then checked ([`checked`]) against the table of all keys ([`keys`]).
+//! The configuration: as written ([`written`]), read by the table of all keys ([`keys`]), then checked ([`checked`]).
 //! All mistakes are reported at once.
 
 pub mod access;
 pub mod checked;
 mod checker;
+pub mod default_file;
 mod gate;
+mod intent;
 pub mod key_documents;
+pub mod key_table;
 pub mod keys;
+mod listen;
 #[cfg(feature = "origin")]
 pub mod origin;
+pub mod problem;
 pub mod protection;
 mod publish;
 mod rules;
 pub mod schema;
+mod serving;
 pub mod show;
+pub mod sources;
+mod store_path;
 mod store_space;
 pub mod systemd_credentials;
 pub mod systemd_unit;
-pub mod table_lists;
 pub mod tls;
+mod toml_text;
 pub mod value_parsers;
 pub mod written;
-
-use std::fmt;
-use std::path::PathBuf;
-
-/// A mistake in the configuration, displayed on one line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigProblem {
-    /// The place of the mistake: a file with line and column, or the name of a variable.
-    pub place: ConfigPlace,
-    /// The description, which names the key.
-    pub what: String,
-}
-
-/// The place at which a value was written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ConfigPlace {
-    /// In a file, at this line and column, counted from 1.
-    File(PathBuf, usize, usize),
-    /// In the environment, in this variable.
-    Env(String),
-    /// No place: a value is missing.
-    Missing,
-}
-
-impl ConfigProblem {
-    /// Sorts mistakes: those in the file by line, then those in the environment, then missing values.
-    pub fn sort(problems: &mut [ConfigProblem]) {
-        problems.sort_by_key(|problem| match problem.place {
-            ConfigPlace::File(_, line, column) => (0, line, column),
-            ConfigPlace::Env(_) => (1, 0, 0),
-            ConfigPlace::Missing => (2, 0, 0),
-        });
-    }
-}
-
-impl fmt::Display for ConfigProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            ConfigPlace::File(path, line, column) => {
-                write!(f, "{}:{line}:{column}: {}", path.display(), self.what)
-            }
-            ConfigPlace::Env(name) => write!(f, "${name}: {}", self.what),
-            ConfigPlace::Missing => write!(f, "configuration: {}", self.what),
-        }
-    }
-}
+pub mod written_value;

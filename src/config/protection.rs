@@ -4,9 +4,9 @@ use docwharf_base::model::units::parse_size;
 use docwharf_serve::security_headers::{DEFAULT_REFERRER_POLICY, FramePolicy, ProtectionSettings};
 use docwharf_site::external::csp::{CspPreset, CspRules};
 
-use super::checker::{ValueChecker, number_bounds};
-use super::keys::size_range;
-use super::written::ConfigValue;
+use super::checker::ValueChecker;
+use super::key_table::size_range;
+use super::written_value::ConfigValue;
 
 /// The default of `server.cspSize`: the maximum length of a policy in bytes. By default, a reverse proxy accepts 4 KiB
 /// for all header fields of a response (nginx's `proxy_buffer_size`), and the other fields need a part of them.
@@ -32,7 +32,7 @@ pub(super) fn check_protection(checker: &mut ValueChecker<'_>) -> ProtectionSett
     );
     let preset = checker.parsed("server.csp", parse_csp).flatten();
     // Enough for a policy without hashes, and the most that servers and browsers accept.
-    let (least, most) = number_bounds("server.cspSize");
+    let (least, most) = checker.number_bounds("server.cspSize");
     let size = checker.value("server.cspSize", |value| {
         let size = match value {
             ConfigValue::Text(text) => parse_size(text)?,

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use docwharf_agent::publish::PublishSettings;
 use docwharf_site::extract::FileModes;
 
-use super::ConfigProblem;
-use super::checked::outside_store;
 use super::checker::ValueChecker;
-use super::written::ConfigValue;
+use super::problem::ConfigProblem;
+use super::store_path::outside_store;
+use super::written_value::ConfigValue;
 
 /// The default mode of published files. Another server runs as another user, so all users may read them.
 const DEFAULT_FILE_MODE: u32 = 0o644;

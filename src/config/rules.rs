@@ -10,9 +10,8 @@ use docwharf_site::rules::pattern::{Pattern, PatternDialect};
 use docwharf_site::rules::{RedirectRule, RuleAction, RuleDraft, RuleSet, docs_json, netlify_files};
 
 use super::checker::ValueChecker;
-use super::table_lists::{TableRow, as_text};
-use super::written::{ConfigValue, WrittenValue};
-use super::{ConfigPlace, ConfigProblem};
+use super::problem::{ConfigPlace, ConfigProblem};
+use super::written_value::{ConfigValue, TableRow, WrittenValue};
 
 /// The maximum size of a file of redirects in bytes.
 const MAX_REDIRECTS_BYTES: u64 = 8 << 20;
@@ -105,7 +104,7 @@ impl<'a> RowReader<'a> {
                 None
             }
             Some(written) => {
-                let found = as_text(&written.value);
+                let found = written.value.as_text();
                 if found.is_none() {
                     self.add_problem(&written.place, key, "a text in quotes is needed");
                 }

@@ -5,8 +5,8 @@ use serde_json::{Map, Value as Json, json};
 
 use docwharf_base::model::units::show_duration;
 
-use super::keys::{ConfigKey, SECTIONS, ValueType};
-use super::table_lists::{RowValue, TABLE_LISTS};
+use super::key_table::{ConfigKey, TableList, ValueType};
+use super::keys::AGENT_KEYS;
 
 /// The syntax of durations.
 const DURATION_PATTERN: &str = "^([0-9]+(ms|s|m|h|d))+$";
@@ -15,13 +15,14 @@ const SIZE_PATTERN: &str = "^[0-9]+ *(B|KiB|MiB|GiB|TiB|kB|MB|GB)?$";
 
 /// Returns the schema of a configuration file.
 pub fn config_schema() -> Json {
-    let sections: Map<String, Json> = SECTIONS
+    let sections: Map<String, Json> = AGENT_KEYS
+        .sections
         .iter()
         .map(|section| {
             let keys = section.keys.iter().map(|key| (key.parts().1.to_owned(), key_schema(key)));
-            let lists = TABLE_LISTS.iter().filter_map(|list| {
+            let lists = AGENT_KEYS.lists.iter().filter_map(|list| {
                 let (above, name) = list.name.split_once('.')?;
-                (above == section.name).then(|| (name.to_owned(), list_schema(list.keys)))
+                (above == section.name).then(|| (name.to_owned(), list_schema(list)))
             });
             (section.name.to_owned(), object(&keys.chain(lists).collect()))
         })
@@ -76,18 +77,15 @@ fn value_schema(value_type: ValueType) -> Json {
         ValueType::Text | ValueType::Path | ValueType::Location => json!({ "type": "string", "minLength": 1 }),
         ValueType::Url => json!({ "type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://" }),
         ValueType::Texts | ValueType::Urls => text_or_list(json!({ "type": "string" })),
+        ValueType::Status => json!({ "enum": [200, 301, 302, 303, 307, 308, 404] }),
+        ValueType::TextTable => {
+            json!({ "type": "object", "additionalProperties": text_or_list(json!({ "type": "string" })) })
+        }
     }
 }
 
-fn list_schema(keys: &[(&str, RowValue)]) -> Json {
-    let text_or_list = json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] });
-    let properties = keys.iter().map(|(name, value)| match value {
-        RowValue::Text => ((*name).to_owned(), json!({ "type": "string" })),
-        RowValue::Flag => ((*name).to_owned(), json!({ "type": "boolean" })),
-        RowValue::Status => ((*name).to_owned(), json!({ "enum": [200, 301, 302, 303, 307, 308, 404] })),
-        RowValue::Texts => ((*name).to_owned(), text_or_list.clone()),
-        RowValue::Table => ((*name).to_owned(), json!({ "type": "object", "additionalProperties": text_or_list })),
-    });
+fn list_schema(list: &TableList) -> Json {
+    let properties = list.keys.iter().map(|key| (key.parts().1.to_owned(), key_schema(key)));
     json!({ "type": "array", "items": object(&properties.collect()) })
 }
 

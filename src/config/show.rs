@@ -9,12 +9,15 @@ use serde_json::{Map, Value as Json, json};
 use docwharf_agent::sync::BundleLocation;
 use docwharf_base::secret::SafeUrl;
 
-use super::ConfigPlace;
-use super::checked::{Config, DEFAULT_JOB_INTERVAL};
-use super::keys::{ConfigKey, ValueType, keys};
-use super::table_lists::{TABLE_LISTS, TableRow, toml_key, toml_string};
+use super::checked::Config;
+use super::intent::DEFAULT_JOB_INTERVAL;
+use super::key_table::{ConfigKey, ValueType};
+use super::keys::{AGENT_KEYS, keys};
+use super::problem::ConfigPlace;
+use super::toml_text::{toml_key, toml_string};
 use super::value_parsers::parse_bundle;
-use super::written::{ConfigValue, WrittenConfig, WrittenValue};
+use super::written::WrittenConfig;
+use super::written_value::{ConfigValue, TableRow, WrittenValue};
 
 /// One value in force.
 #[derive(Debug)]
@@ -25,8 +28,8 @@ pub struct ShownValue {
     pub value: Option<String>,
     /// The origin of the value: `default`, `/etc/c.toml:3`, `$DOCWHARF_…`.
     pub origin: String,
-    /// Whether the configuration sets the value. A default is shown as a comment: some keys have an effect by being set,
-    /// whatever their value.
+    /// Whether the configuration sets the value. A default is shown as a comment: some keys have an effect by being
+    /// set, whatever their value.
     pub is_set: bool,
 }
 
@@ -143,8 +146,8 @@ pub fn as_toml(values: &[ShownValue]) -> String {
 /// Formats the lists as TOML.
 pub fn lists_as_toml(raw: &WrittenConfig) -> String {
     let mut out = String::new();
-    for (list, row) in TABLE_LISTS.iter().flat_map(|list| raw.rows(list.name).iter().map(move |row| (list.name, row))) {
-        let _ = writeln!(out, "\n[[{list}]]  # {}", origin(&row.place));
+    for row in AGENT_KEYS.lists.iter().flat_map(|list| raw.rows(list.name)) {
+        let _ = writeln!(out, "\n[[{}]]  # {}", row.list.name, origin(&row.place));
         for (key, written) in &row.items {
             let _ = writeln!(out, "{} = {}", toml_key(key), format_value(ValueType::Text, &written.value));
         }
@@ -160,7 +163,7 @@ pub fn lists_as_json(raw: &WrittenConfig) -> Json {
             row.items.iter().map(|(key, written)| (key.clone(), read(format_value(ValueType::Text, &written.value))));
         json!({ "values": items.collect::<Map<String, Json>>(), "origin": origin(&row.place) })
     };
-    let lists = TABLE_LISTS.iter().map(|list| (list.name.to_owned(), raw.rows(list.name).iter().map(of).collect()));
+    let lists = AGENT_KEYS.lists.iter().map(|list| (list.name.to_owned(), raw.rows(list.name).map(of).collect()));
     Json::Object(lists.collect())
 }
 
@@ -178,7 +181,7 @@ pub fn as_json(values: &[ShownValue]) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::checked::ConfigSources;
+    use crate::config::sources::ConfigSources;
 
     fn shown(text: &str, variables: &[(&str, &str)]) -> String {
         let mut raw = WrittenConfig::default();

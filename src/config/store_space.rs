@@ -5,7 +5,7 @@ use std::time::Duration;
 use docwharf_agent::store::space::SpaceLimits;
 use docwharf_base::model::units::{parse_duration, show_duration};
 
-use super::checker::{ValueChecker, min_duration};
+use super::checker::ValueChecker;
 
 /// The default number of versions that are kept besides the protected ones.
 const DEFAULT_KEPT_VERSIONS: usize = 3;
@@ -16,7 +16,7 @@ const DEFAULT_SCRUB_INTERVAL: Duration = Duration::from_hours(7 * 24);
 /// Checks the time after which a version is verified again (`store.scrub`); `None` for never.
 pub(super) fn check_scrub(checker: &mut ValueChecker<'_>) -> Option<Duration> {
     // With a shorter interval, the disk would do nothing else.
-    let least = min_duration("store.scrub");
+    let least = checker.min_duration("store.scrub");
     let every = checker.parsed("store.scrub", |text| match parse_duration(text)? {
         every if every.is_zero() || every >= least => Ok(every),
         _ => Err(format!("at least {} is needed, or 0s for never", show_duration(least))),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use docwharf_base::regular_file;
 
-use super::checked::DEFAULT_FILE;
+use super::default_file::DEFAULT_FILE;
 
 /// The name of the shipped unit.
 const DEFAULT_UNIT: &str = "docwharf.service";

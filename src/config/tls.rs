@@ -7,8 +7,8 @@ use http::HeaderValue;
 
 use docwharf_serve::key_pair::KeyPairFiles;
 
-use super::ConfigProblem;
 use super::checker::ValueChecker;
+use super::problem::ConfigProblem;
 use super::systemd_credentials::SystemdCredentials;
 use super::value_parsers::parse_listen_list;
 

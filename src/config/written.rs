@@ -1,4 +1,5 @@
-//! The configuration as written: a value for each known key, with its place. The environment overrides the TOML file.
+//! A configuration as written: a value for each key of its table, with its place. The environment overrides the TOML
+//! file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -6,50 +7,19 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{SECTIONS, find_key, keys};
+use super::key_table::{KeyTable, TableList, ValueType};
+use super::keys::AGENT_KEYS;
+use super::problem::{ConfigPlace, ConfigProblem};
 use super::systemd_credentials::SystemdCredentials;
-use super::table_lists::{self, TABLE_LISTS, TableRow};
-use super::{ConfigPlace, ConfigProblem};
-
-/// A value with its place.
-#[derive(Debug, Clone)]
-pub struct WrittenValue {
-    /// The value.
-    pub value: ConfigValue,
-    /// Its place.
-    pub place: ConfigPlace,
-}
-
-/// A value of one of the types that keys accept. A value from the environment is a text, and may stand for any type.
-#[derive(Clone, PartialEq, Eq)]
-pub enum ConfigValue {
-    /// A string.
-    Text(String),
-    /// `true` or `false`.
-    Flag(bool),
-    /// A whole number.
-    Number(i64),
-    /// A list of strings.
-    Texts(Vec<String>),
-}
-
-/// Masks texts, because they may be links, which are secrets.
-impl std::fmt::Debug for ConfigValue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            ConfigValue::Text(_) => "Text(***)",
-            ConfigValue::Flag(_) => "Flag",
-            ConfigValue::Number(_) => "Number",
-            ConfigValue::Texts(_) => "Texts(***)",
-        })
-    }
-}
+use super::written_value::{ConfigValue, TableRow, WrittenValue};
 
 /// All values as written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct WrittenConfig {
+    keys: &'static KeyTable,
     values: BTreeMap<&'static str, WrittenValue>,
-    lists: BTreeMap<&'static str, Vec<TableRow>>,
+    sections: BTreeMap<&'static str, ConfigPlace>,
+    rows: Vec<TableRow>,
     /// Mistakes of syntax, unknown keys, and values of a wrong type.
     pub problems: Vec<ConfigProblem>,
     /// Warnings about values that are allowed but probably not intended.
@@ -58,7 +28,37 @@ pub struct WrittenConfig {
     pub credentials: SystemdCredentials,
 }
 
+/// The configuration of an agent, with no value.
+impl Default for WrittenConfig {
+    fn default() -> WrittenConfig {
+        WrittenConfig::new(&AGENT_KEYS)
+    }
+}
+
 impl WrittenConfig {
+    /// Creates a configuration with the keys of this table and no value.
+    pub(super) fn new(keys: &'static KeyTable) -> WrittenConfig {
+        WrittenConfig {
+            keys,
+            values: BTreeMap::new(),
+            sections: BTreeMap::new(),
+            rows: Vec::new(),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+            credentials: SystemdCredentials::default(),
+        }
+    }
+
+    /// Returns the table of all keys.
+    pub(super) fn keys(&self) -> &'static KeyTable {
+        self.keys
+    }
+
+    /// Returns the place of a section, if the file has it.
+    pub(super) fn section(&self, name: &str) -> Option<&ConfigPlace> {
+        self.sections.get(name)
+    }
+
     /// Returns the value of a key, if it was written.
     pub fn get(&self, key: &str) -> Option<&WrittenValue> {
         self.values.get(key)
@@ -74,18 +74,13 @@ impl WrittenConfig {
     }
 
     /// Returns the rows of a list.
-    pub fn rows(&self, list: &str) -> &[TableRow] {
-        self.lists.get(list).map_or(&[], Vec::as_slice)
+    pub fn rows(&self, list: &str) -> impl DoubleEndedIterator<Item = &TableRow> {
+        self.rows.iter().filter(move |row| row.list.name == list)
     }
 
     /// Reads TOML text; `path` is for messages.
     pub fn read_toml(&mut self, text: &str, path: &Path) {
-        let place = |at: usize| {
-            let before = &text[..text.floor_char_boundary(at)];
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            ConfigPlace::File(path.to_owned(), line, column)
-        };
+        let place = |offset: usize| ConfigPlace::in_text(text, offset, path);
         let (table, errors) = DeTable::parse_recoverable(text);
         self.read_table(&table.into_inner(), "", &place);
         if let Some(error) = errors.first() {
@@ -100,31 +95,86 @@ impl WrittenConfig {
         for (key, value) in table {
             let name = if above.is_empty() { key.get_ref().to_string() } else { format!("{above}.{}", key.get_ref()) };
             let here = place(key.span().start);
-            if let Some(list) = table_lists::find_list(&name) {
-                let rows = list.read_rows(self, value.get_ref(), here, place);
-                self.lists.insert(list.name, rows);
+            if let Some(list) = self.keys.lists.iter().find(|list| list.name == name) {
+                let rows = self.read_rows(list, value.get_ref(), here, place);
+                self.rows.extend(rows);
                 continue;
             }
-            if SECTIONS.iter().any(|section| section.name == name) {
+            let section = self.keys.sections.iter().find(|section| section.name == name);
+            let contains_sections =
+                || self.keys.sections.iter().any(|section| section.name.starts_with(&format!("{name}.")));
+            if section.is_some() || contains_sections() {
+                if let Some(section) = section {
+                    self.sections.insert(section.name, here.clone());
+                }
                 if let DeValue::Table(inner) = value.get_ref() {
                     self.read_table(inner, &name, place);
                 } else {
-                    self.problems
-                        .push(ConfigProblem { place: here, what: format!("{name} is a section: write [{name}]") });
+                    self.problem(here, format!("{name} is a section: write [{name}]"));
                 }
                 continue;
             }
-            match to_value(value.get_ref()) {
-                Some(value) => {
-                    if !self.insert(&name, value, here.clone()) {
-                        self.problems.push(ConfigProblem { place: here, what: unknown_key(&name) });
-                    }
+            let Some(known) = self.keys.find_key(&name) else {
+                self.problem(here, unknown_key(&name, self.keys.names()));
+                continue;
+            };
+            match ConfigValue::from_toml(value.get_ref()) {
+                Some(value) => drop(self.values.insert(known.name, WrittenValue { value, place: here })),
+                None => self.problem(here, wrong_kind(&name, value.get_ref())),
+            }
+        }
+    }
+
+    fn problem(&mut self, place: ConfigPlace, what: String) {
+        self.problems.push(ConfigProblem { place, what });
+    }
+
+    fn read_rows(
+        &mut self,
+        list: &'static TableList,
+        value: &DeValue<'_>,
+        here: ConfigPlace,
+        place: &dyn Fn(usize) -> ConfigPlace,
+    ) -> Vec<TableRow> {
+        let mut rows = Vec::new();
+        let items = if let DeValue::Array(items) = value { Some(items) } else { None };
+        for item in items.into_iter().flatten() {
+            let DeValue::Table(table) = item.get_ref() else { continue };
+            let mut row = TableRow { list, place: place(item.span().start), items: Vec::new(), rows: Vec::new() };
+            self.read_row(table, "", &mut row, place);
+            rows.push(row);
+        }
+        if items.is_none_or(|items| items.len() > rows.len()) {
+            self.problem(here, format!("{name} is a list of tables: write [[{name}]]", name = list.name));
+        }
+        rows
+    }
+
+    /// Reads a row. `above` is empty, or the name of a table in the row, with a dot; such a table has arbitrary names.
+    fn read_row(&mut self, table: &DeTable<'_>, above: &str, row: &mut TableRow, place: &dyn Fn(usize) -> ConfigPlace) {
+        let list = row.list;
+        for (key, value) in table {
+            let name = format!("{above}{}", key.get_ref());
+            let full = format!("{}.{name}", list.name);
+            let here = place(key.span().start);
+            if let Some(inner) = list.lists.iter().find(|inner| inner.name == full) {
+                let rows = self.read_rows(inner, value.get_ref(), here, place);
+                row.rows.extend(rows);
+                continue;
+            }
+            let known = list.find_key(&name);
+            if known.is_some_and(|key| key.value_type == ValueType::TextTable) {
+                match value.get_ref() {
+                    DeValue::Table(inner) => self.read_row(inner, &format!("{name}."), row, place),
+                    _ => self.problem(here, format!("{full} is a table: write {name} = {{ Name = \"value\" }}")),
                 }
-                None if find_key(&name).is_some() => {
-                    let what = format!("{name} has a value of the wrong kind ({})", value.get_ref().type_str());
-                    self.problems.push(ConfigProblem { place: here, what });
-                }
-                None => self.problems.push(ConfigProblem { place: here, what: unknown_key(&name) }),
+            } else if known.is_none() && above.is_empty() {
+                let names = list.keys.iter().map(|key| key.name).chain(list.lists.iter().map(|inner| inner.name));
+                self.problem(here, unknown_key(&full, names));
+            } else if let Some(value) = ConfigValue::from_toml(value.get_ref()) {
+                row.items.push((name, WrittenValue { value, place: here }));
+            } else {
+                self.problem(here, wrong_kind(&full, value.get_ref()));
             }
         }
     }
@@ -137,7 +187,8 @@ impl WrittenConfig {
             if !name.contains("__") {
                 // Not an error: Kubernetes sets such names. A name that only lacks the second underscore is probably a
                 // mistake.
-                let meant = keys().map(|key| variable_name(key.name)).find(|known| known.replace("__", "_") == name);
+                let meant =
+                    self.keys.keys().map(|key| variable_name(key.name)).find(|known| known.replace("__", "_") == name);
                 if let Some(meant) = meant {
                     let what = format!("this is ignored; did you mean {meant}, with two underscores?");
                     self.warnings.push(ConfigProblem { place: ConfigPlace::Env(name.to_owned()), what });
@@ -145,38 +196,18 @@ impl WrittenConfig {
                 continue;
             }
             let place = ConfigPlace::Env(name.to_owned());
-            let Some(key) = keys().map(|key| key.name).find(|key| variable_name(key) == name) else {
-                let nearest = suggest_nearest(name, keys().map(|key| variable_name(key.name)));
-                self.problems.push(ConfigProblem { place, what: format!("no key has this name{nearest}") });
+            let Some(key) = self.keys.keys().map(|key| key.name).find(|key| variable_name(key) == name) else {
+                let nearest = suggest_nearest(name, self.keys.keys().map(|key| variable_name(key.name)));
+                self.problem(place, format!("no key has this name{nearest}"));
                 continue;
             };
             match value.into_string() {
                 Ok(text) => {
-                    self.insert(key, ConfigValue::Text(text), place);
+                    self.values.insert(key, WrittenValue { value: ConfigValue::Text(text), place });
                 }
-                Err(_) => self.problems.push(ConfigProblem { place, what: format!("{key} is not UTF-8") }),
+                Err(_) => self.problem(place, format!("{key} is not UTF-8")),
             }
         }
-    }
-
-    /// Stores a value; `false` if there is no such key.
-    fn insert(&mut self, name: &str, value: ConfigValue, place: ConfigPlace) -> bool {
-        let Some(key) = find_key(name) else { return false };
-        self.values.insert(key.name, WrittenValue { value, place });
-        true
-    }
-}
-
-pub(super) fn to_value(value: &DeValue<'_>) -> Option<ConfigValue> {
-    match value {
-        DeValue::String(text) => Some(ConfigValue::Text(text.to_string())),
-        DeValue::Boolean(flag) => Some(ConfigValue::Flag(*flag)),
-        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok().map(ConfigValue::Number),
-        DeValue::Array(items) => {
-            let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
-            texts.collect::<Option<Vec<String>>>().map(ConfigValue::Texts)
-        }
-        _ => None,
     }
 }
 
@@ -196,15 +227,15 @@ pub fn variable_name(key: &str) -> String {
     name
 }
 
-fn unknown_key(name: &str) -> String {
-    // The name may be meant as that of a section.
-    let sections = SECTIONS.iter().map(|section| section.name.to_owned());
-    let lists = TABLE_LISTS.iter().map(|list| list.name.to_owned());
-    let nearest = suggest_nearest(name, keys().map(|key| key.name.to_owned()).chain(sections).chain(lists));
-    format!("there is no key {name}{nearest}")
+fn unknown_key(name: &str, known: impl Iterator<Item = &'static str>) -> String {
+    format!("there is no key {name}{}", suggest_nearest(name, known.map(str::to_owned)))
 }
 
-pub(super) fn suggest_nearest(name: &str, known: impl Iterator<Item = String>) -> String {
+fn wrong_kind(name: &str, value: &DeValue<'_>) -> String {
+    format!("{name} has a value of the wrong kind ({})", value.type_str())
+}
+
+fn suggest_nearest(name: &str, known: impl Iterator<Item = String>) -> String {
     let scored = known.map(|key| (strsim::damerau_levenshtein(name, &key), key));
     match scored.min() {
         Some((distance, key)) if distance <= 4 => format!("; did you mean {key}?"),

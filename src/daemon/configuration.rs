@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::config::ConfigProblem;
-use crate::config::checked::{Config, ConfigSources};
+use crate::config::checked::Config;
+use crate::config::problem::ConfigProblem;
+use crate::config::sources::ConfigSources;
 use crate::config::tls::TlsSettings;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;

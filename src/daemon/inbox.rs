@@ -23,7 +23,7 @@ const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between attempts to open or read an inbox that cannot be used.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What happens to a file after its import.
+/// The result of an import for the file in the inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ImportEnd {
     /// The file moves to `accepted/`.
@@ -278,7 +278,8 @@ mod tests {
         fs::write(&path, "in the way").unwrap();
         let mut importer = InboxImporter::new(Some(path.clone()), now);
         assert!(!importer.is_open());
-        assert!(importer.error().unwrap().starts_with("cannot open the inbox "), "{:?}", importer.error());
+        let error = importer.state().unwrap().error.unwrap();
+        assert!(error.starts_with("cannot open the inbox "), "{error}");
         assert_eq!(importer.next_scan(), Some(now + RETRY_INTERVAL));
         assert_eq!(importer.scan(true, false, now + RETRY_INTERVAL), None);
         fs::remove_file(&path).unwrap();

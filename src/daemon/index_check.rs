@@ -22,7 +22,7 @@ pub(super) fn verify_index(site: &Site, found: mpsc::Sender<VersionFault>) {
             let _ = found.blocking_send(VersionFault::WrongIndex(version.id));
         }
     };
-    if let Err(error) = thread::Builder::new().name("docwharf-proof".to_owned()).spawn(work) {
-        tracing::warn!("cannot start a thread to prove the index that is served: {error}");
+    if let Err(error) = thread::Builder::new().name("docwharf-verify".to_owned()).spawn(work) {
+        tracing::warn!("cannot start a thread to verify the served index: {error}");
     }
 }

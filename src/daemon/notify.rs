@@ -1,5 +1,5 @@
-//! Messages of `run` to the service manager that started it (`sd_notify(3)`): ready, reloading, stopping, a status line,
-//! and watchdog signals.
+//! Messages of `run` to the service manager that started it (`sd_notify(3)`): ready, reloading, stopping, a status
+//! line, and watchdog signals.
 //!
 //! A manager is optional: without `NOTIFY_SOCKET` no message is sent, and a message that cannot be sent changes
 //! nothing.

@@ -12,7 +12,9 @@ use docwharf_serve::key_pair::KeyPairFiles;
 use docwharf_serve::listener::{self, HttpListener};
 use docwharf_serve::tls::ServerTls;
 
-use super::{DaemonError, build_runtime, serve_in, urls};
+use super::error::DaemonError;
+use super::listeners::urls;
+use super::server::{build_runtime, serve_in};
 
 /// The effect of SIGHUP on an origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use listenfd::ListenFd;
 use socket2::SockRef;
 
-use super::DaemonError;
+use super::error::DaemonError;
 
 /// The passed sockets by their purpose.
 #[derive(Debug, Default)]

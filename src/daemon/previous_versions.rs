@@ -10,8 +10,8 @@ use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::open;
 use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::error_chain::error_message;
-use docwharf_serve::Site;
-use docwharf_serve::retained_versions::{self, OpeningGuard};
+use docwharf_serve::retained_versions;
+use docwharf_serve::{OpeningGuard, Site};
 
 /// Interval between releases of expired versions. An expired version is not served; until it is released, it only takes
 /// memory.

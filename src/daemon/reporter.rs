@@ -1,4 +1,4 @@
-//! What a running agent reports: replies to commands, log lines, metrics, the status for the admin routes, and the
+//! The reports of a running agent: replies to commands, log lines, metrics, the status for the admin routes, and the
 //! status line for the service manager.
 
 use std::sync::Arc;

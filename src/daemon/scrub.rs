@@ -82,8 +82,8 @@ pub(super) async fn verify_versions(
         let store = writer.store().clone();
         let known =
             spawn_blocking(move || (store.record().ok().and_then(|record| record.active), store.verified_times()));
-        let Ok((active, proved)) = known.await else { return };
-        let id = match next_due(active, &proved, whole, &rounds) {
+        let Ok((active, verified)) = known.await else { return };
+        let id = match next_due(active, &verified, whole, &rounds) {
             Ok(id) => id,
             Err(wait) => {
                 tokio::select! {
@@ -117,19 +117,19 @@ pub(super) async fn verify_versions(
             }
         };
         rounds.not_before.insert(id, now_unix_seconds().saturating_add(pause));
-        rounds.not_before.retain(|id, _| proved.contains_key(id));
+        rounds.not_before.retain(|id, _| verified.contains_key(id));
     }
 }
 
 /// Returns the version that is due, the active one first, or the time until one is due.
 fn next_due(
     active: Option<VersionId>,
-    proved: &BTreeMap<VersionId, i64>,
+    verified: &BTreeMap<VersionId, i64>,
     every: i64,
     rounds: &ScrubSchedule,
 ) -> Result<VersionId, Duration> {
     let now = now_unix_seconds();
-    let left = proved.iter().map(|(&id, &time)| {
+    let left = verified.iter().map(|(&id, &time)| {
         // A clock that was set back must not postpone it.
         let due = if rounds.due_at_once.contains(&id) { 0 } else { time.min(now).saturating_add(every) - now };
         let held = rounds.not_before.get(&id).map_or(0, |&until| (until - now).min(every.max(RETRY_SECONDS)));
@@ -166,7 +166,7 @@ mod tests {
         let year = 365 * 24 * 3600;
         let due = |time: i64| next_due(None, &BTreeMap::from([(id, time)]), 3600, &ScrubSchedule::default());
         for time in [now + 1, now + year, i64::MAX] {
-            let left = due(time).expect_err("it was proved").as_secs();
+            let left = due(time).expect_err("it was verified").as_secs();
             assert!((3590..=3600).contains(&left), "{left} s for {}", time - now);
         }
         assert_eq!(due(now - 3600), Ok(id));

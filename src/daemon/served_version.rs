@@ -23,7 +23,6 @@ use docwharf_site::sealed_version::SealedVersion;
 
 use super::publisher::Publisher;
 use super::scrub::DamagedVersion;
-use super::start::warn_about_rules;
 use super::task::VersionToServe;
 
 /// The served version.
@@ -215,5 +214,12 @@ impl ServedVersion {
         if let Some(log) = self.site.log() {
             log.reopen();
         }
+    }
+}
+
+/// Logs the mistakes in the rules that a version contains.
+pub(super) fn warn_about_rules(version: &SealedVersion) {
+    if let Some(doubts) = version.describe_rule_faults() {
+        tracing::warn!("version {}: {doubts}", version.id.short());
     }
 }

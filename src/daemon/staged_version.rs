@@ -8,10 +8,8 @@ use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::waiting::staged;
 use docwharf_agent::sync::{SyncIntent, open};
 use docwharf_serve::Site;
-use docwharf_serve::access::AccessControl;
+use docwharf_serve::access::{AccessControl, AccessPolicy};
 use docwharf_site::rules::RuleSet;
-
-use super::start::admit_all;
 
 /// The site that serves the version that waits to become active.
 pub(super) struct StagedVersion {
@@ -56,4 +54,9 @@ impl StagedVersion {
     pub(super) fn set_access_control(&self, access_control: &AccessControl) {
         self.site.set_access_control(admit_all(access_control));
     }
+}
+
+/// Returns access control with the same trusted proxies that admits every client.
+pub(super) fn admit_all(door: &AccessControl) -> AccessControl {
+    AccessControl { access: AccessPolicy::default(), proxies: door.proxies.clone() }
 }

@@ -16,7 +16,8 @@ use crate::admin::daemon_state::DaemonState;
 use crate::admin::metrics::DaemonMetrics;
 use crate::admin::routes::AdminService;
 use crate::admin::staged_site::StagedSite;
-use crate::config::checked::{Config, ConfigSources};
+use crate::config::checked::Config;
+use crate::config::sources::ConfigSources;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::store::{CONTROL, VersionStore};
@@ -24,24 +25,23 @@ use docwharf_agent::sync::activation::{candidates, read_record};
 use docwharf_agent::sync::{SyncError, open};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
-use docwharf_serve::access::{AccessControl, AccessPolicy};
 use docwharf_serve::access_log::AccessLog;
 use docwharf_serve::listener::{self, HttpListener};
-use docwharf_serve::retained_versions::OpeningGuard;
 use docwharf_serve::tls::ServerTls;
 use docwharf_serve::watchdog::{HEARTBEAT_INTERVAL, Watchdog};
-use docwharf_serve::{Site, SiteSettings};
+use docwharf_serve::{OpeningGuard, Site, SiteSettings};
 use docwharf_site::mapping;
-use docwharf_site::sealed_version::SealedVersion;
 
 use super::agent::{Agent, AgentParameters};
+use super::error::DaemonError;
+use super::listeners::{announce, bind, listeners, open_log, urls};
 use super::notify::{self, Notifier};
 use super::reporter::DescribeError;
+use super::served_version::warn_about_rules;
+use super::server::{StopSignals, build_runtime, server_result};
+use super::staged_version::admit_all;
 use super::task::default_thread_count;
-use super::{
-    DaemonError, StopSignals, announce, bind, build_runtime, index_check, listeners, open_log, passed_sockets,
-    policies, precompression, previous_versions, scrub, server_result, urls,
-};
+use super::{index_check, passed_sockets, policies, precompression, previous_versions, scrub};
 
 /// The maximum number of queued commands; further ones wait at the socket.
 const MAX_QUEUED_COMMANDS: usize = 16;
@@ -271,11 +271,6 @@ async fn run_daemon(start: RunParameters, opened: OpenedSockets, notifier: &Noti
     ended
 }
 
-/// Returns access control with the same trusted proxies that admits every client.
-pub(super) fn admit_all(door: &AccessControl) -> AccessControl {
-    AccessControl { access: AccessPolicy::default(), proxies: door.proxies.clone() }
-}
-
 fn addresses(listeners: &[TcpListener]) -> Vec<String> {
     let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok());
     addresses.map(|address| format!("http://{address}/")).collect()
@@ -366,13 +361,6 @@ fn open_store(
         return Err(DaemonError::NothingToServe { store: config.store.clone() });
     }
     Ok((writer, shown))
-}
-
-/// Logs the mistakes in the rules that a version contains.
-pub(super) fn warn_about_rules(version: &SealedVersion) {
-    if let Some(doubts) = version.describe_rule_faults() {
-        tracing::warn!("version {}: {doubts}", version.id.short());
-    }
 }
 
 /// Serves the active version, or the best of the others if it is damaged.

@@ -9,7 +9,7 @@ use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::show_time;
 use docwharf_serve::key_pair::{CertificateValidity, KeyPair};
 
-use super::DoctorCheck;
+use super::check::DoctorCheck;
 use super::network::EXPIRY_WARNING_PERIOD;
 
 const CHECK_NAME: &str = "certificate";

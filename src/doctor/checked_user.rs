@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
-use crate::config::checked::ConfigSources;
+use crate::config::sources::ConfigSources;
 use crate::config::systemd_unit::{ServiceUnit, enabled_socket};
 use docwharf_base::accounts;
 
-use super::DoctorCheck;
+use super::check::DoctorCheck;
 
 const CHECK_NAME: &str = "user";
 
@@ -58,9 +58,9 @@ impl CheckedUser {
         let CheckedUser::Service(service) = self else {
             let beside = ServiceUnit::for_configuration(&sources.file().0);
             let more = beside.map_or_else(String::new, |unit| {
-                format!("; root's `docwharf doctor` judges as the user of {}", unit.name)
+                format!("; root's `docwharf doctor` checks as the user of {}", unit.name)
             });
-            return DoctorCheck::ok(CHECK_NAME, format!("what follows is judged as {}{more}", self.name()));
+            return DoctorCheck::ok(CHECK_NAME, format!("what follows is checked as {}{more}", self.name()));
         };
         let unit = &service.unit;
         let user = match (&unit.user, unit.dynamic_user) {
@@ -71,7 +71,7 @@ impl CheckedUser {
         };
         let groups = unit.supplementary_groups.join(" ");
         let groups = if groups.is_empty() { String::new() } else { format!(", groups {groups}") };
-        DoctorCheck::ok(CHECK_NAME, format!("what follows is judged as {} ({user}{groups})", self.name()))
+        DoctorCheck::ok(CHECK_NAME, format!("what follows is checked as {} ({user}{groups})", self.name()))
     }
 
     /// Returns the name of the user, for use in a sentence.

@@ -7,7 +7,7 @@ use docwharf_agent::store::VersionStore;
 use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::model::units::{parse_time, show_unix};
 
-use super::DoctorCheck;
+use super::check::DoctorCheck;
 use super::network::ServerDate;
 
 const CHECK_NAME: &str = "clock";
@@ -54,7 +54,7 @@ fn newest(root: &Path) -> Option<i64> {
 mod tests {
     use std::time::SystemTime;
 
-    use super::super::CheckStatus;
+    use super::super::check::CheckStatus;
     use super::*;
 
     #[test]

@@ -1,10 +1,11 @@
 //! Checks the configuration: every mistake, and what is allowed but probably not intended.
 
-use crate::config::access::{exposure_warning, site_addresses};
-use crate::config::checked::{Config, ConfigSources, SET_SOURCE_HINT, nothing_to_serve_message};
+use crate::config::access::exposure_warning;
+use crate::config::checked::{Config, SET_SOURCE_HINT, nothing_to_serve_message};
+use crate::config::sources::ConfigSources;
 use docwharf_agent::sync::BundleLocation;
 
-use super::DoctorCheck;
+use super::check::DoctorCheck;
 
 const CHECK_NAME: &str = "configuration";
 
@@ -13,7 +14,7 @@ pub(super) fn check(sources: &ConfigSources) -> (Option<Config>, Vec<DoctorCheck
     let config = match sources.load() {
         Ok(config) => config,
         Err(problems) => {
-            let of = |problem: &crate::config::ConfigProblem| {
+            let of = |problem: &crate::config::problem::ConfigProblem| {
                 DoctorCheck::error(CHECK_NAME, problem.to_string(), "correct it; docwharf config init shows every key")
             };
             return (None, problems.iter().map(of).collect());
@@ -66,7 +67,7 @@ pub fn unintended_settings(config: &Config) -> Vec<String> {
             "tls.listen is not set: nothing is served encrypted, unless systemd passes a socket named https".to_owned(),
         );
     }
-    doubts.extend(exposure_warning(&config.settings.access_control.access, site_addresses(config)));
+    doubts.extend(exposure_warning(&config.settings.access_control.access, config.site_addresses()));
     if intent.api.is_some() && intent.each_look && !intent.probes_said {
         doubts.push(
             "each look exports: set sync.probe, or leave out interval and schedule, to export after changes".to_owned(),

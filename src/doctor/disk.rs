@@ -6,7 +6,7 @@ use crate::config::checked::Config;
 use docwharf_agent::store::VersionStore;
 use docwharf_base::model::units::show_size;
 
-use super::DoctorCheck;
+use super::check::DoctorCheck;
 
 const CHECK_NAME: &str = "disk";
 /// Fewer free inodes than this last only for days.

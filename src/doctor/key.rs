@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::config::checked::Config;
 use docwharf_agent::sync::api_key::KeyPlace;
 
-use super::DoctorCheck;
+use super::check::DoctorCheck;
 use super::checked_user::{CheckedUser, ServiceUser};
 use super::permissions::{PathUse, find_blocked};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::DoctorCheck;
+use super::check::DoctorCheck;
 
 /// Watches that `run` needs, estimated generously.
 const MIN_FREE_WATCHES: u64 = 8;

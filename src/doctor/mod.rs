@@ -4,6 +4,7 @@
 //! Each file is one subject, each function one check. A check is one line with the finding and one with the advice.
 
 mod certificate;
+pub mod check;
 mod checked_user;
 mod clock;
 pub mod configuration;
@@ -14,67 +15,19 @@ mod network;
 mod permissions;
 mod ports;
 mod proxy;
+mod proxy_rules;
 mod store;
 
-use serde::Serialize;
 use tokio::runtime::Handle;
 
-use crate::config::checked::{Config, ConfigSources};
+use crate::config::checked::Config;
+use crate::config::sources::ConfigSources;
 use docwharf_agent::sync::BundleLocation;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::secret::Scrubber;
 
+use check::DoctorCheck;
 use checked_user::CheckedUser;
-
-/// The result of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CheckStatus {
-    /// Nothing is wrong.
-    Ok,
-    /// It works, but not as well as it could, or not for long.
-    Warning,
-    /// It does not work.
-    Error,
-}
-
-impl CheckStatus {
-    /// Returns the word that is printed for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            CheckStatus::Ok => "ok",
-            CheckStatus::Warning => "warning",
-            CheckStatus::Error => "error",
-        }
-    }
-}
-
-/// A check that has been made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct DoctorCheck {
-    /// The subject, one word: `key`, `clock`, …
-    pub name: &'static str,
-    /// The result.
-    pub status: CheckStatus,
-    /// The finding, on one line.
-    pub found: String,
-    /// The advice, on one line, if there is something to do.
-    pub advice: Option<String>,
-}
-
-impl DoctorCheck {
-    fn ok(name: &'static str, found: impl Into<String>) -> DoctorCheck {
-        DoctorCheck { name, status: CheckStatus::Ok, found: found.into(), advice: None }
-    }
-
-    fn warning(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> DoctorCheck {
-        DoctorCheck { name, status: CheckStatus::Warning, found: found.into(), advice: Some(advice.into()) }
-    }
-
-    fn error(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> DoctorCheck {
-        DoctorCheck { name, status: CheckStatus::Error, found: found.into(), advice: Some(advice.into()) }
-    }
-}
 
 /// Runs all checks, in the order in which one depends on another. With `offline`, it opens no connection and looks up
 /// no name. Sockets and timers belong to `runtime`.

@@ -15,7 +15,8 @@ use docwharf_base::net::client::build_client;
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::secret::SafeUrl;
 
-use super::{DoctorCheck, proxy};
+use super::check::DoctorCheck;
+use super::proxy_rules;
 
 const PROBE_CHECK_NAME: &str = "probe";
 /// A certificate that expires within this time is a warning.
@@ -102,14 +103,14 @@ pub(super) async fn check_network(config: &Config) -> NetworkResults {
 impl NetworkResults {
     /// Looks up each host and returns those that have no address. A host behind a proxy is left to the proxy.
     async fn check_names(&mut self, config: &Config, targets: &[NetworkTarget]) -> Vec<String> {
-        let matcher = proxy::matcher();
+        let matcher = proxy_rules::matcher();
         let (mut found, mut lost): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         for NetworkTarget { url, .. } in targets {
             let host = url.host();
             if found.iter().any(|line| line.starts_with(&format!("{host} "))) || lost.contains(&host) {
                 continue;
             }
-            if matcher.as_ref().is_some_and(|matcher| proxy::proxy_for(matcher, url).is_some()) {
+            if matcher.as_ref().is_some_and(|matcher| proxy_rules::proxy_for(matcher, url).is_some()) {
                 found.push(format!("{host} is the proxy's to find"));
                 continue;
             }

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use crate::config::checked::{Config, ConfigSources};
+use crate::config::checked::Config;
+use crate::config::sources::ConfigSources;
 use docwharf_agent::sync::BundleLocation;
 
+use super::check::{CheckStatus, DoctorCheck};
 use super::checked_user::CheckedUser;
-use super::{CheckStatus, DoctorCheck, disk};
+use super::disk;
 
 const NAME: &str = "permissions";
 

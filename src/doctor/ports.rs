@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::config::checked::Config;
 
-use super::DoctorCheck;
+use super::check::DoctorCheck;
 use super::checked_user::{CheckedUser, ServiceUser};
 
 const CHECK_NAME: &str = "ports";

@@ -3,9 +3,10 @@
 use hyper_util::client::proxy::matcher::Matcher;
 
 use crate::config::checked::Config;
-use docwharf_base::secret::SafeUrl;
 
-use super::{DoctorCheck, network};
+use super::check::DoctorCheck;
+use super::network;
+use super::proxy_rules::{matcher, proxy_for};
 
 const CHECK_NAME: &str = "proxy";
 /// The variables that name proxies, in the order in which they are shown.
@@ -42,21 +43,6 @@ pub(super) fn check(config: &Config) -> DoctorCheck {
     }
     let ways = if ways.is_empty() { "nothing is asked over the network".to_owned() } else { ways.join(", ") };
     DoctorCheck::ok(CHECK_NAME, format!("{} set; {ways}", set.join(", ")))
-}
-
-/// Returns the proxy rules of the HTTP client; `None` if `NO_PROXY=*` turns proxies off.
-pub(super) fn matcher() -> Option<Matcher> {
-    let off = ["NO_PROXY", "no_proxy"].iter().any(|name| std::env::var(name).is_ok_and(|list| list.trim() == "*"));
-    (!off).then(Matcher::from_env)
-}
-
-/// Returns the proxy for an address, without user name and password.
-pub(super) fn proxy_for(matcher: &Matcher, url: &SafeUrl) -> Option<String> {
-    let uri: http::Uri = url.without_secrets().parse().ok()?;
-    let proxy = matcher.intercept(&uri)?;
-    let proxy = proxy.uri();
-    let port = proxy.port_u16().map_or_else(String::new, |port| format!(":{port}"));
-    Some(format!("{}://{}{port}", proxy.scheme_str().unwrap_or("http"), proxy.host().unwrap_or_default()))
 }
 
 fn is_usable(name: &str) -> bool {

@@ -6,7 +6,8 @@ use docwharf_agent::store::VersionStore;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::count_noun;
 
-use super::{DoctorCheck, ports};
+use super::check::DoctorCheck;
+use super::ports;
 
 const CHECK_NAME: &str = "store";
 

@@ -390,7 +390,7 @@ fn units(host: &Host, drop_in: &str) -> tempfile::TempDir {
     dir
 }
 
-/// Only root may read a key of the service and is asked to judge as its user; anybody else judges as itself.
+/// Only root may read a key of the service and is asked to check as its user; anybody else checks as itself.
 #[test]
 fn root_is_told_what_the_service_may_do_and_not_what_root_may() {
     let upstream = Upstream::new(bundle("one"));
@@ -401,10 +401,10 @@ fn root_is_told_what_the_service_may_do_and_not_what_root_may() {
     let plain = units_of("");
     let found = asked(plain.path());
     if !rustix::process::geteuid().is_root() {
-        assert_says(&found, "user", "ok", &["judged as uid", "docwharf.service"]);
+        assert_says(&found, "user", "ok", &["checked as uid", "docwharf.service"]);
         return;
     }
-    assert_says(&found, "user", "ok", &["judged as the user of docwharf.service", "DynamicUser"]);
+    assert_says(&found, "user", "ok", &["checked as the user of docwharf.service", "DynamicUser"]);
     // What only root reads is no key of a service that has to read it itself.
     assert_says(&found, "key", "error", &["docwharf.service", "api-key"]);
     assert_says(&found, "ports", "error", &["127.0.0.1:81 (server.listen)", "docwharf.socket"]);

@@ -300,7 +300,7 @@ fn constant(file: &str, name: &str) -> Vec<Amount> {
 /// A file and a constant in it.
 type Constant = (&'static str, &'static str);
 
-const HEAD: Constant = ("crates/serve/src/connection.rs", "HEAD_TIMEOUT");
+const HEAD: Constant = ("crates/serve/src/connection_deadlines.rs", "HEAD_TIMEOUT");
 
 /// The resources of SECURITY.md by how they begin, with the constants that bound them. Where there is none, the bound
 /// is a key of the configuration, or no number.
@@ -309,7 +309,7 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     (
         "time for the first request",
         &[
-            ("crates/serve/src/connection.rs", "FIRST_REQUEST_TIMEOUT"),
+            ("crates/serve/src/connection_deadlines.rs", "FIRST_REQUEST_TIMEOUT"),
             ("crates/serve/src/listener.rs", "HANDSHAKE_TIMEOUT"),
         ],
     ),
@@ -326,11 +326,11 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     ("bytes that the kernel has", &[("crates/serve/src/listener.rs", "MAX_UNSENT_BYTES")]),
     (
         "time of a connection on its thread",
-        &[("crates/serve/src/turn.rs", "MAX_TURN"), ("crates/serve/src/body.rs", "MAX_PIECE_BYTES")],
+        &[("crates/serve/src/turn.rs", "MAX_TURN"), ("crates/serve/src/inflating_body.rs", "MAX_PIECE_BYTES")],
     ),
     ("inflated pages in memory", &[]),
     ("large pages made whole", &[("crates/serve/src/page_cache.rs", "MAX_QUEUED_PAGES")]),
-    ("memory of answers that readers have not taken", &[("crates/serve/src/body.rs", "MIN_PIECE_BYTES")]),
+    ("memory of answers that readers have not taken", &[("crates/serve/src/inflating_body.rs", "MIN_PIECE_BYTES")]),
     ("decoders of bodies", &[("crates/serve/src/decoder_pool.rs", "MIN_DECODERS")]),
     (
         "memory that was freed",
@@ -401,24 +401,27 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     (
         "questions about searches",
         &[
-            ("crates/origin/src/lib.rs", "RUNNING_QUERY_LIMITS"),
-            ("crates/origin/src/lib.rs", "WAITING_QUERY_LIMITS"),
+            ("crates/origin/src/server.rs", "RUNNING_QUERY_LIMITS"),
+            ("crates/origin/src/server.rs", "WAITING_QUERY_LIMITS"),
             ("crates/origin/src/management.rs", "QUERY_WAIT_TIMEOUT"),
         ],
     ),
     ("memory of a question", &[("crates/origin/src/analytics/query.rs", "QUERY_MEMORY_BYTES")]),
-    ("batches of searches", &[("crates/origin/src/lib.rs", "WAITING_BATCH_LIMITS")]),
+    ("batches of searches", &[("crates/origin/src/server.rs", "WAITING_BATCH_LIMITS")]),
     (
         "requests in a window",
         &[
-            ("crates/origin/src/lib.rs", "PREVIEW_RATE_LIMIT"),
-            ("crates/origin/src/lib.rs", "QUERY_RATE_LIMIT"),
-            ("crates/origin/src/lib.rs", "BATCH_RATE_LIMIT"),
+            ("crates/origin/src/server.rs", "PREVIEW_RATE_LIMIT"),
+            ("crates/origin/src/server.rs", "QUERY_RATE_LIMIT"),
+            ("crates/origin/src/server.rs", "BATCH_RATE_LIMIT"),
         ],
     ),
     (
         "looks at a folder",
-        &[("crates/origin/src/lib.rs", "MAX_CONCURRENT_SITEMAPS"), ("crates/origin/src/sitemap.rs", "WAIT_TIMEOUT")],
+        &[
+            ("crates/origin/src/server.rs", "MAX_CONCURRENT_SITEMAPS"),
+            ("crates/origin/src/sitemap_cache.rs", "WAIT_TIMEOUT"),
+        ],
     ),
     ("`workers`", &[]),
     ("`crawlTime`", &[("crates/origin/src/source/crawl/fetch.rs", "MIN_BYTES_PER_SECOND")]),

@@ -95,6 +95,44 @@ fn every_file_imports_only_from_its_own_module_and_from_layers_below() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+/// The modules at the top of a crate that one of its files imports from, outside its tests. `name` is the path below the
+/// crate's `src`.
+fn imported_modules(name: &str, text: &str) -> BTreeSet<String> {
+    // `super` of `mod.rs` is that of its folder.
+    let depth = name.split('/').count() - usize::from(name.ends_with("/mod.rs"));
+    let code = text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let mut code = lines.collect::<Vec<_>>().join("\n").replace(&"super::".repeat(depth), "crate::");
+    code.retain(|c| c != '\n');
+    modules_named(&code)
+}
+
+#[test]
+fn no_modules_of_the_server_import_from_each_other_in_a_circle() {
+    let folder = "crates/serve/src";
+    let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, text) in sources(folder) {
+        let name = &name[folder.len() + 1..];
+        let module = name.split(['/', '.']).next().unwrap().to_owned();
+        if module != "lib" && !name.ends_with("tests.rs") {
+            imports.entry(module).or_default().extend(imported_modules(name, &text));
+        }
+    }
+    let modules: BTreeSet<String> = imports.keys().cloned().collect();
+    for (module, others) in &mut imports {
+        others.retain(|other| other != module && modules.contains(other));
+    }
+    assert!(imports["handler"].contains("file_response") && imports["http2"].contains("respond"), "imports are found");
+    // Modules that import from no other one left are in no circle.
+    while let Some(module) = imports.iter().find(|(_, others)| others.is_empty()).map(|(module, _)| module.clone()) {
+        imports.remove(&module);
+        for others in imports.values_mut() {
+            others.remove(&module);
+        }
+    }
+    assert!(imports.is_empty(), "each of these imports from another one of them, or from one that does: {imports:#?}");
+}
+
 #[test]
 fn what_is_computed_only_does_no_io() {
     let pure = ["crates/base/src/model/", "crates/base/src/codec/"];
@@ -135,6 +173,7 @@ const BY_DESCRIPTOR: &[&str] = &[
     "crates/agent/src/sync/inbox.rs",
     "crates/origin/src/exports/subset.rs",
     "crates/origin/src/previews/store.rs",
+    "crates/origin/src/source/git/site_folder.rs",
     "crates/origin/src/stale_work.rs",
     "src/daemon/inbox.rs",
 ];

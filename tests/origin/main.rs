@@ -7,5 +7,6 @@ mod management_api;
 mod previews;
 mod tenants {
     mod data;
+    mod everything;
     mod routes;
 }

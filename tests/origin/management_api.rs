@@ -667,13 +667,13 @@ fn two_origins_do_not_work_in_one_folder() {
 fn every_mistake_in_the_file_is_told_with_its_line() {
     let hub = Hub::of_folder();
     for (file, says) in [
-        ("x = 1\n", "origin.toml:2:1: unknown field `x`"),
-        ("[store]\n", "origin.toml:2:1: missing field `path`"),
+        ("x = 1\n", "origin.toml:2:1: there is no key x"),
+        ("[store]\n", "origin.toml:2:2: store.path is missing"),
         ("# no [store]\n[server]\n", "store.path is missing"),
         ("[store]\npath = \"s\"\n", "there is nothing to serve"),
         (
             &FOLDER.replace("directory = \"site\"", "") as &str,
-            "origin.toml:6:6: project \"docs\" needs one of directory, git and crawl",
+            "origin.toml:6:1: project \"docs\" needs one of directory, git and crawl",
         ),
         (&FOLDER.replace("docs.acme.example", "https://x/"), "domain: a domain is a host name only"),
         (&FOLDER.replace("directory", "branch = \"x\"\ndirectory"), "it is for projects with git ="),
@@ -689,12 +689,15 @@ fn every_mistake_in_the_file_is_told_with_its_line() {
             "ids count for all organizations",
         ),
         (&FOLDER.replace("directory = \"site\"", "crawl = \"ftp://x/\""), "ftp is not http or https"),
-        (&format!("[limits.total]\nrow = 5\n{FOLDER}"), "limits.total.row: unknown limit"),
+        (
+            &format!("[limits.total]\nrow = 5\n{FOLDER}"),
+            "there is no key limits.total.row; did you mean limits.total.rows?",
+        ),
         (&format!("[limits.organization]\nrows = \"5\"\n{FOLDER}"), "limits.organization.rows: write a number"),
         (&format!("[limits.organization]\nlinks = 0\n{FOLDER}"), "limits.organization.links: at least 1"),
         (
             &format!("[limits.organization]\nlinks = 9\n[limits.total]\nlinks = 5\n{FOLDER}"),
-            "origin.toml:4:9: limits.organization.links: it is more than all together",
+            "origin.toml:4:1: limits.organization.links: it is more than all together",
         ),
         (
             &format!("[exports]\nworkers = 1\n[limits.total]\nworkers = 3\n{FOLDER}"),

@@ -162,7 +162,7 @@ fn the_assets_of_a_replaced_version_that_has_rotted_are_not_answered_for_any_mor
 fn a_version_has_its_turn_after_a_week_and_not_before() {
     let host = with_two_versions();
     let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));
-    let day = |status: &Value| status["activeProved"].as_str().map(|time| time[..10].to_owned());
+    let day = |status: &Value| status["activeVerified"].as_str().map(|time| time[..10].to_owned());
     age(&host, &two, 6);
     let six_days_ago = day(&host.status());
     // The other one is due and damaged, so its turn is seen to end; by then the active one would have had its own.
@@ -405,10 +405,10 @@ fn a_page_is_compared_with_its_checksum_however_its_end_falls_into_what_a_decode
 fn what_the_file_system_says_of_an_image_is_no_proof() {
     let host = with_two_versions();
     let two = id(&host.status()["active"]);
-    let before = host.status()["activeProved"].clone();
+    let before = host.status()["activeVerified"].clone();
     let image = std::fs::File::open(file(&host, &two, "site.zip")).unwrap();
     image.set_modified(SystemTime::now() + Duration::from_hours(1000)).unwrap();
-    assert_eq!(host.status()["activeProved"], before);
+    assert_eq!(host.status()["activeVerified"], before);
 }
 
 #[test]

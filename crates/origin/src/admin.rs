@@ -9,78 +9,20 @@ use http::header::VARY;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::locks::Mutex;
 use docwharf_base::metrics_format::MetricsFormat;
 use docwharf_serve::peer::Peer;
 use docwharf_serve::service::RequestService;
 
-use super::OriginServer;
 use super::analytics::DatabaseUsage;
 use super::body::ApiBody;
 use super::database::DatabaseError;
 use super::limits::SharedResource;
 use super::responses::{internal_error, not_allowed, nothing_here, text};
+use super::server::OriginServer;
 
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
-
-type Labels<const N: usize> = [(&'static str, String); N];
-
-/// The metrics. No label has a value that a client can choose.
-#[derive(Debug)]
-pub(super) struct OriginMetrics {
-    registry: Mutex<Registry>,
-    requests: Family<Labels<2>, Counter>,
-    searches: Counter,
-    jobs: Family<Labels<1>, Gauge>,
-    previews: Gauge,
-    in_use: Family<Labels<1>, Gauge>,
-    limits: Family<Labels<1>, Gauge>,
-    refused: Family<Labels<1>, Counter>,
-}
-
-impl OriginMetrics {
-    pub(super) fn new() -> OriginMetrics {
-        let mut registry = Registry::with_prefix("docwharf_origin");
-        let counted = OriginMetrics {
-            registry: Mutex::default(),
-            requests: Family::default(),
-            searches: Counter::default(),
-            jobs: Family::default(),
-            previews: Gauge::default(),
-            in_use: Family::default(),
-            limits: Family::default(),
-            refused: Family::default(),
-        };
-        registry.register("requests", "Requests to the API by operation and class of status", counted.requests.clone());
-        registry.register("searches", "Searches that were taken in", counted.searches.clone());
-        registry.register("jobs", "Export jobs by state", counted.jobs.clone());
-        registry.register("previews", "Previews that are served", counted.previews.clone());
-        let what = "Use of a resource by all organizations, in the unit of its key in [limits]; times in milliseconds";
-        registry.register("resource_in_use", what, counted.in_use.clone());
-        let what = "limits.total of a resource, in the same unit; times in milliseconds";
-        registry.register("resource_limit", what, counted.limits.clone());
-        registry.register("resource_refused", "Requests and jobs that a limit has refused", counted.refused.clone());
-        *counted.registry.lock() = registry;
-        counted
-    }
-
-    /// Counts a request and the class of its status.
-    pub(super) fn count_request(&self, operation: &'static str, status: u16) {
-        let labels = [("operation", operation.to_owned()), ("status", format!("{}xx", status / 100))];
-        self.requests.get_or_create(&labels).inc();
-    }
-
-    /// Counts received searches.
-    pub(super) fn count_searches(&self, more: u64) {
-        self.searches.inc_by(more);
-    }
-}
 
 impl OriginServer {
     /// Answers `/readyz`: the origin is ready if it can read its database and its folders.

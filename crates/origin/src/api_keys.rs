@@ -13,7 +13,7 @@ use docwharf_base::clock::now_unix_millis;
 use docwharf_base::model::digest::{Digest, hex};
 
 use super::database::{Database, DatabaseError};
-use super::random_bytes;
+use super::random_bytes::random_bytes;
 use super::signed_links::LinkSigner;
 
 /// The beginning of every key.

@@ -10,12 +10,17 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use http_body_util::Either;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use docwharf_serve::body::BodyChunk;
+use docwharf_serve::body::ResponseBody;
+use docwharf_serve::body_chunk::BodyChunk;
 
 /// The number of bytes read at a time; a download holds no more than this in memory.
 const READ_CHUNK_BYTES: u64 = 256 * 1024;
+
+/// A response body: a text or a part of a bundle, or the body that the site of a preview returns.
+pub type OriginBody = Either<ApiBody, ResponseBody>;
 
 /// A response body. Its length is always known.
 #[derive(Debug)]

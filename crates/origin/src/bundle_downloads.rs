@@ -11,10 +11,10 @@ use docwharf_base::error_chain::ErrorChain;
 use docwharf_serve::byte_range::{self, RequestedRange};
 use docwharf_serve::conditional::{self, ContentDates, PreconditionOutcome};
 
-use super::OriginServer;
 use super::body::ApiBody;
 use super::exports::{BundleFile, BundleLookup};
 use super::responses::set_field;
+use super::server::OriginServer;
 use super::signed_links::LinkRefusal;
 
 /// Answers GET and HEAD of a link. The arguments are the last two components of its path, and its query.

@@ -17,11 +17,12 @@ use super::exports::{BundleLookup, StartJobError};
 use super::limits::SharedResource;
 use super::operations::Operation;
 use super::previews::DeployError;
+use super::requests;
 use super::responses::{error, error_with_details, error_with_retry, internal_error, json, no_such_job, try_later};
+use super::server::OriginServer;
 use super::settings::OriginProject;
 use super::shares::LimitReached;
 use super::source::ProjectSource;
-use super::{OriginServer, requests};
 
 /// The time for which an analytics query waits for others to end.
 const QUERY_WAIT_TIMEOUT: Duration = Duration::from_secs(5);

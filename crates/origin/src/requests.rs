@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use docwharf_base::error_chain::QuotedName;
 use docwharf_base::model::version::VersionLabel;
 
-use super::Domain;
 use super::body::ApiBody;
+use super::domain::Domain;
 use super::limits::MIN_BODY_BYTES;
 use super::responses::{error, set_field, try_later};
 use super::shares::{LimitReached, ResourceShare};

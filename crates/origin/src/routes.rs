@@ -11,16 +11,18 @@ use hyper::body::Incoming;
 
 use docwharf_base::clock::{now_unix_millis, now_unix_seconds};
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_serve::handler::is_host;
+use docwharf_serve::host_field::is_host;
 use docwharf_serve::peer::Peer;
 
 use super::api_keys::{self, AuthenticatedClient, Scope};
-use super::body::ApiBody;
+use super::body::{ApiBody, OriginBody};
 use super::limits::SharedResource;
 use super::operations::{Operation, RouteMatch, find_route};
 use super::previews::{self, Started};
 use super::responses::{error, internal_error, not_allowed, nothing_here, set_field, text, try_later, with_details};
-use super::{OriginBody, OriginServer, bundle_downloads, management, openapi, requests, sitemap};
+use super::server::OriginServer;
+use super::settings::PREVIEW_PATH_PREFIX;
+use super::{bundle_downloads, management, openapi, requests, sitemap};
 
 /// The largest request body, in bytes.
 const MAX_BODY_BYTES: u64 = 64 * 1024;
@@ -282,7 +284,7 @@ impl OriginServer {
             // A request for a host below the preview host never reaches the API, whether or not the preview exists.
             self.previews.by_host_label(label).unwrap_or_default()
         } else {
-            let mut parts = request.uri().path().strip_prefix(super::PREVIEW_PATH_PREFIX)?.split('/');
+            let mut parts = request.uri().path().strip_prefix(PREVIEW_PATH_PREFIX)?.split('/');
             (parts.next()?.to_owned(), parts.next()?.to_owned())
         };
         Some(match self.previews.site(&project, &slug) {
@@ -294,7 +296,7 @@ impl OriginServer {
     /// Returns the URL of a preview.
     pub(super) fn preview_url(&self, begin: &str, project: &str, started: &Started) -> String {
         let Some(host) = &self.preview_host else {
-            return format!("{begin}{}{project}/{}/", super::PREVIEW_PATH_PREFIX, started.slug);
+            return format!("{begin}{PREVIEW_PATH_PREFIX}{project}/{}/", started.slug);
         };
         // A preview has the scheme and port under which the client has reached this origin.
         let (scheme, rest) = begin.split_once("://").unwrap_or(("http", begin));

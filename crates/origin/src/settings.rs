@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use docwharf_site::seal::SealOptions;
 
+use super::domain::{Domain, PublicUrl};
 use super::limits::OriginLimits;
 use super::source::ProjectSource;
-use super::{Domain, PublicUrl};
 
+/// The path below which previews are served if they have no host of their own.
+pub(super) const PREVIEW_PATH_PREFIX: &str = "/preview/";
 /// The shortest lifetime of a link: its expiry has whole seconds.
 pub const MIN_LINK_LIFETIME: Duration = Duration::from_secs(1);
 /// The longest lifetime of a link. A link needs no key, so one that is found later in a log should have expired.

@@ -18,7 +18,7 @@ use docwharf_site::bundle::BundleReadError;
 use docwharf_site::bundle::folder::FolderReader;
 use docwharf_site::bundle::site_layout::SiteLayout;
 
-use super::Domain;
+use super::domain::Domain;
 
 /// A page of a folder.
 #[derive(Debug)]

@@ -1,13 +1,10 @@
 //! Access control: decides by client address, and by the user that a trusted proxy has authenticated, which requests
-//! may read the site. A refusal is the same for paths that exist and paths that do not.
+//! may read the site.
 
-use http::header::{CONNECTION, STRICT_TRANSPORT_SECURITY, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::body::ResponseBody;
 use super::cidr::IpRanges;
 use super::peer::ClientIdentity;
-use super::{Site, fixed_responses};
 
 /// The conditions that a request must meet to be answered, all of them. The default has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -34,7 +31,8 @@ impl AccessPolicy {
         self.allow.is_none() && self.user_header.is_none()
     }
 
-    fn admits(&self, client: ClientIdentity, headers: &HeaderMap) -> bool {
+    /// Returns whether a client may read the site.
+    pub(super) fn admits(&self, client: ClientIdentity, headers: &HeaderMap) -> bool {
         // Behind a proxy that does not name its client, the address of the connection is not the client's.
         let may = |allow: &IpRanges| client.is_known && allow.contains(client.address);
         self.allow.as_ref().is_none_or(may) && (self.user_header.is_none() || self.user(client, headers).is_some())
@@ -49,35 +47,9 @@ impl AccessPolicy {
     }
 }
 
-/// Returns the 403 response if the request may not be answered. It is the same for every path and method.
-pub(super) fn check_access<B>(site: &Site, request: &Request<B>) -> Option<Response<ResponseBody>> {
-    let door = site.access_control();
-    if door.access.is_open() || door.access.admits(ClientIdentity::identify(&door.proxies, request), request.headers())
-    {
-        return None;
-    }
-    let mut response = fixed_responses::forbidden(request.method() == Method::HEAD);
-    if request.headers().contains_key(TRANSFER_ENCODING) {
-        // What follows such a head on the connection cannot be trusted (RFC 9112, section 6.1).
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    Some(response)
-}
-
-/// Adds Strict-Transport-Security if it is configured and the client uses https (RFC 6797, section 7.2).
-pub(super) fn add_hsts<B>(site: &Site, request: &Request<B>, headers: &mut HeaderMap) {
-    if let Some(hsts) = &site.settings.hsts
-        && ClientIdentity::identify(&site.access_control().proxies, request).is_https
-    {
-        headers.insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SiteSettings;
-    use crate::peer::Peer;
 
     const LISTED: &str = "192.0.2.7";
     const OTHER: &str = "203.0.113.7";
@@ -129,63 +101,5 @@ mod tests {
         }
         let nobody = AccessPolicy { allow: Some(IpRanges::default()), user_header: None };
         assert!(!nobody.is_open(), "a list without a range lets nobody in");
-    }
-
-    fn request(method: Method, fields: &[(HeaderName, &str)], is_encrypted: bool) -> Request<()> {
-        let mut request = Request::new(());
-        *request.method_mut() = method;
-        for (name, value) in fields {
-            request.headers_mut().append(name.clone(), value.parse().unwrap());
-        }
-        let address = (OTHER.parse::<std::net::IpAddr>().unwrap(), 4711).into();
-        request.extensions_mut().insert(Peer { address, is_encrypted });
-        request
-    }
-
-    #[test]
-    fn a_refusal_closes_only_where_what_follows_the_head_cannot_be_trusted() {
-        let door = AccessControl { access: access(true, false), proxies: IpRanges::default() };
-        let closed = Site::new(SiteSettings { access_control: door, ..SiteSettings::default() });
-        let open = Site::new(SiteSettings::default());
-        let chunked = (TRANSFER_ENCODING, "chunked");
-        for (method, fields, closes) in [
-            (Method::GET, &[][..], false),
-            (Method::HEAD, &[], false),
-            (Method::POST, &[], false),
-            (Method::GET, std::slice::from_ref(&chunked), true),
-        ] {
-            let request = request(method.clone(), fields, false);
-            assert!(check_access(&open, &request).is_none(), "{method}");
-            let answer = check_access(&closed, &request).unwrap();
-            assert_eq!(answer.status(), 403, "{method}");
-            assert_eq!(answer.headers().get(CONNECTION).is_some_and(|value| value == "close"), closes, "{method}");
-            assert_eq!(answer.body().is_empty(), method == Method::HEAD, "{method}");
-        }
-        closed.set_access_control(AccessControl { access: access(false, false), proxies: IpRanges::default() });
-        assert!(check_access(&closed, &request(Method::GET, &[], false)).is_none(), "who may read can change");
-    }
-
-    #[test]
-    fn strict_transport_security_is_for_those_who_speak_https_where_it_is_configured() {
-        let value = HeaderValue::from_static("max-age=60");
-        let proxies = IpRanges::parse(&[OTHER]).unwrap();
-        let https = (HeaderName::from_static("x-forwarded-proto"), "https");
-        for (is_configured, is_trusted, fields, is_encrypted, expected) in [
-            (true, false, &[][..], true, true),
-            (true, false, &[], false, false),
-            (true, false, std::slice::from_ref(&https), false, false),
-            (true, true, std::slice::from_ref(&https), false, true),
-            (true, true, &[], false, false),
-            (false, true, std::slice::from_ref(&https), true, false),
-        ] {
-            let proxies = if is_trusted { proxies.clone() } else { IpRanges::default() };
-            let door = AccessControl { access: AccessPolicy::default(), proxies };
-            let hsts = is_configured.then(|| value.clone());
-            let site = Site::new(SiteSettings { access_control: door, hsts, ..SiteSettings::default() });
-            let mut headers = HeaderMap::new();
-            add_hsts(&site, &request(Method::GET, fields, is_encrypted), &mut headers);
-            let sent = headers.get(STRICT_TRANSPORT_SECURITY);
-            assert_eq!(sent, Some(&value).filter(|_| expected), "{is_configured} {is_trusted} {is_encrypted}");
-        }
     }
 }

@@ -27,7 +27,7 @@ const MAX_QUEUED_LINE_BYTES: usize = 4 << 20;
 const WRITE_BATCH_BYTES: usize = 64 * 1024;
 /// The shortest interval between two warnings about dropped lines.
 const DROP_WARNING_INTERVAL: Duration = Duration::from_mins(1);
-/// The longest time that [`Log::finish`] waits for the last lines to be written.
+/// The longest time that [`AccessLog::finish`] waits for the last lines to be written.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest time that the writer waits for a full pipe once no more lines will come. It is shorter than
 /// [`FINISH_TIMEOUT`], so that dropped lines can still be reported.
@@ -50,7 +50,7 @@ pub struct AccessLogSettings {
 #[derive(Debug)]
 enum WriterMessage {
     Line(String),
-    /// The flags in [`Shared`] have changed: reopen the file, or finish.
+    /// The flags in [`AccessLogState`] have changed: reopen the file, or finish.
     Wake,
 }
 

@@ -14,8 +14,8 @@ use docwharf_base::model::version::VersionId;
 
 /// The largest length of a value as it is written, in bytes. A longer value is cut and ends in `...`.
 const MAX_VALUE_BYTES: usize = 1024;
-/// The largest length of a value as it is stored until the line is written, in bytes. It is so far above [`MOST`] that
-/// a value cut to it at a character boundary is still recognized as too long.
+/// The largest length of a value as it is stored until the line is written, in bytes. It is so far above
+/// [`MAX_VALUE_BYTES`] that a value cut to it at a character boundary is still recognized as too long.
 const MAX_STORED_VALUE_BYTES: usize = MAX_VALUE_BYTES + 4;
 
 /// The format of lines.
@@ -70,15 +70,15 @@ pub(super) struct AccessLogLine {
     pub(super) version: Option<VersionId>,
 }
 
-/// Copies a field value, cut to [`KEPT`] bytes: a response to a slow client must not keep the whole request head in
-/// memory.
+/// Copies a field value, cut to [`MAX_STORED_VALUE_BYTES`] bytes: a response to a slow client must not keep the whole
+/// request head in memory.
 pub(super) fn truncate_value(value: &HeaderValue) -> HeaderValue {
     // A prefix of a valid value is valid.
     let part = value.as_bytes().get(..MAX_STORED_VALUE_BYTES).and_then(|part| HeaderValue::from_bytes(part).ok());
     part.unwrap_or_else(|| value.clone())
 }
 
-/// Copies a request target, cut to [`KEPT`] bytes for the same reason as [`kept`].
+/// Copies a request target, cut to [`MAX_STORED_VALUE_BYTES`] bytes for the same reason as [`truncate_value`].
 pub(super) fn truncate_target(target: &Uri) -> Uri {
     let path = target.path();
     if target.path_and_query().is_none_or(|all| all.as_str().len() <= MAX_STORED_VALUE_BYTES) {

@@ -8,9 +8,9 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Buf;
 use hyper::body::{Body, Incoming};
@@ -19,33 +19,24 @@ use hyper::service::HttpService;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::futures::OwnedNotified;
-use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Sleep, sleep_until};
 
+use super::connection_deadlines::{FIRST_REQUEST_TIMEOUT, HEAD_TIMEOUT, LAST_REQUEST_TIMEOUT, WaitReason};
+use super::connection_tracker::{CLOSED, ConnectionSlot, ConnectionTracker, OPEN};
 use super::head_timer::HeadTimer;
 use super::http1::{Http1Connection, Http1Outcome};
-use super::http2::Http2Connection;
+use super::http2::{CLIENT_PREFACE, Http2Connection};
 use super::lazy_stream::SendFile;
 use super::peer::Peer;
 use super::replay_stream::ReplayStream;
-use super::workers::WorkerLoad;
-use super::{Http2Server, Site};
+use super::site::Site;
+use super::site_settings::Http2Server;
 
-/// The time within which a request head must be complete; a kept-alive connection that is idle for as long is closed.
-pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time within which a connection must send its first request, whatever version of HTTP it speaks; otherwise it is
-/// closed.
-const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(35);
-/// The time that a connection without a request gets after a stop was requested: its request may already be on the
-/// network.
-pub(super) const LAST_REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 /// The largest request line and header section together, in bytes, on HTTP/1; more gets 431. It is above hyper's limit
 /// for the target alone (65,534 bytes), so that a target that is too long gets 414.
 const MAX_HEAD_BYTES: usize = 128 * 1024;
 /// The largest header list in bytes (`SETTINGS_MAX_HEADER_LIST_SIZE`) on the HTTP/2 connections that hyper serves.
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
-/// The connection preface of an HTTP/2 client (RFC 9113, section 3.4).
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The buffer of the first read in bytes; most request heads are smaller.
 const FIRST_READ_BYTES: usize = 2048;
 
@@ -55,101 +46,6 @@ pub(super) enum NegotiatedProtocol {
     Http1,
     Http2,
     Either,
-}
-
-/// The open connections of one listener, and the phase of its shutdown: open, closing or closed.
-#[derive(Debug, Default)]
-pub(super) struct ConnectionTracker {
-    phase: AtomicU8,
-    phase_changed: Arc<Notify>,
-    open_connections: AtomicUsize,
-    connection_ended: Notify,
-}
-
-const OPEN: u8 = 0;
-const CLOSING: u8 = 1;
-const CLOSED: u8 = 2;
-
-impl ConnectionTracker {
-    fn is_open(&self) -> bool {
-        self.phase.load(Ordering::Acquire) == OPEN
-    }
-
-    /// Signals all connections to finish the requests in progress and to accept no more.
-    pub(super) fn close(&self) {
-        self.set_phase(CLOSING);
-    }
-
-    /// Signals all connections to end at once.
-    pub(super) fn close_now(&self) {
-        self.set_phase(CLOSED);
-    }
-
-    fn set_phase(&self, phase: u8) {
-        self.phase.store(phase, Ordering::Release);
-        self.phase_changed.notify_waiters();
-    }
-
-    /// Waits until the connections are signalled to finish.
-    pub(super) async fn wait_closing(&self) {
-        loop {
-            let told = self.phase_changed.notified();
-            if !self.is_open() {
-                return;
-            }
-            told.await;
-        }
-    }
-
-    /// Returns the number of open connections.
-    pub(super) fn open_connections(&self) -> usize {
-        self.open_connections.load(Ordering::Acquire)
-    }
-
-    /// Waits until no connection is open.
-    pub(super) async fn wait_empty(&self) {
-        loop {
-            let left = self.connection_ended.notified();
-            if self.open_connections() == 0 {
-                return;
-            }
-            left.await;
-        }
-    }
-}
-
-/// The entry of one connection in the count of its listener, and its permit in the connection limit. Dropping it
-/// releases both.
-#[derive(Debug)]
-pub(super) struct ConnectionSlot {
-    tracker: Arc<ConnectionTracker>,
-    _room: OwnedSemaphorePermit,
-    _load: WorkerLoad,
-}
-
-impl ConnectionSlot {
-    /// Adds a connection to the count of its listener, with its permit in the connection limit of the process.
-    pub(super) fn new(
-        tracker: &Arc<ConnectionTracker>,
-        permit: OwnedSemaphorePermit,
-        load: WorkerLoad,
-    ) -> ConnectionSlot {
-        tracker.open_connections.fetch_add(1, Ordering::AcqRel);
-        ConnectionSlot { tracker: Arc::clone(tracker), _room: permit, _load: load }
-    }
-
-    /// Returns the group of connections that this one is counted in.
-    pub(super) fn tracker(&self) -> &ConnectionTracker {
-        &self.tracker
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        if self.tracker.open_connections.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.tracker.connection_ended.notify_waiters();
-        }
-    }
 }
 
 /// An accepted connection, as a future that ends when the connection does.
@@ -175,19 +71,6 @@ pub(super) struct Connection<S, V: HttpService<Incoming>> {
 
 type HyperHttp1<S, V> = http1::Connection<ReplayStream<S>, V>;
 type HyperHttp2<S, V> = http2::Connection<ReplayStream<S>, V, TokioExecutor>;
-
-/// The event that a connection waits for while it cannot proceed. Each state that waits for bytes of the peer carries a
-/// deadline: without one the peer could keep a file descriptor for as long as it likes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WaitReason {
-    /// Bytes from the peer, until this deadline.
-    Peer(Instant),
-    /// The peer has to read what was sent. The stream below ends a connection whose peer stopped reading (see
-    /// [`super::guard`]), whichever protocol writes to it.
-    PeerReads,
-    /// A response or another turn of this connection, or a hyper connection without a timer.
-    Internal,
-}
 
 enum Protocol<S, V: HttpService<Incoming>> {
     /// Only plain HTTP/1.1 requests have come so far; the stream and the service are for hyper, which takes over at the
@@ -491,11 +374,11 @@ fn detect_http2<S: AsyncRead + Unpin>(
     context: &mut Context<'_>,
 ) -> Poll<io::Result<bool>> {
     loop {
-        let n = early.len().min(PREFACE.len());
-        if early[..n] != PREFACE[..n] {
+        let n = early.len().min(CLIENT_PREFACE.len());
+        if early[..n] != CLIENT_PREFACE[..n] {
             return Poll::Ready(Ok(false));
         }
-        if n == PREFACE.len() {
+        if n == CLIENT_PREFACE.len() {
             return Poll::Ready(Ok(true));
         }
         let mut room = [const { std::mem::MaybeUninit::uninit() }; FIRST_READ_BYTES];

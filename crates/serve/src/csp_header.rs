@@ -1,6 +1,6 @@
 //! The content security policy of a response (CSP3).
 //!
-//! The policies of a version are computed while it is served already ([`docwharf_site::outside::csp`]). Until they are
+//! The policies of a version are computed while it is served already ([`docwharf_site::external::csp`]). Until they are
 //! ready, and for files that are no pages, a policy without hashes is sent if the preset has one that is valid for
 //! every site: `airgap` refuses other origins from the first response on.
 
@@ -11,6 +11,8 @@ use quick_cache::sync::Cache;
 
 use docwharf_base::model::version::VersionId;
 use docwharf_site::external::csp::{self, CspPreset, CspRules, PolicyStatistics, PolicyTemplate, SitePolicies};
+use docwharf_site::media_types::runs_scripts;
+use docwharf_site::sealed_version::SealedVersion;
 
 /// The number of rendered policies that are cached, of a few KiB at most each.
 const MAX_RENDERED_POLICIES: usize = 1024;
@@ -46,6 +48,24 @@ impl VersionPolicies {
         let value = policy_value(self.policies.render(&self.frame, set));
         self.rendered.insert(set, value.clone());
         value
+    }
+}
+
+/// The file that a response contains. It is among the response's extensions if content security policies are sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ServedFile {
+    /// The version of the file, which need not be the active one.
+    pub(super) version: VersionId,
+    /// Its number in that version.
+    pub(super) file: usize,
+    /// Whether browsers apply a policy to such a file. The media type decides, whether or not the file was scanned.
+    pub(super) needs_policy: bool,
+}
+
+impl ServedFile {
+    pub(super) fn new(version: &SealedVersion, file: usize) -> ServedFile {
+        let needs_policy = runs_scripts(&version.content_type(file));
+        ServedFile { version: version.id, file, needs_policy }
     }
 }
 

@@ -147,10 +147,10 @@ mod tests {
             assert_eq!(field(full.headers(), CONTENT_LENGTH), Some(len.to_string().as_str()), "{status}");
             assert!(len > 0 && head.body().is_empty(), "{status}");
             assert!(
-                matches!(full.body().again(), Some(BodyLocation::StaticText(text)) if text.len() as u64 == len),
+                matches!(full.body().location(), Some(BodyLocation::StaticText(text)) if text.len() as u64 == len),
                 "{status}"
             );
-            assert_eq!(head.body().again(), Some(&BodyLocation::Empty), "{status}");
+            assert_eq!(head.body().location(), Some(&BodyLocation::Empty), "{status}");
         }
         assert!(file_not_found(false).body().len() < 100, "one short line");
         for closes in [false, true] {

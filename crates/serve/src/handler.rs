@@ -1,142 +1,98 @@
 //! Answers one request with one response. Nothing that a client sends causes a server error.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use bytes::Bytes;
-use http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_TYPE,
-    ETAG, HOST, LAST_MODIFIED, LINK, TRANSFER_ENCODING, VARY,
-};
-use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
-use percent_encoding::{CONTROLS, percent_decode, percent_encode, utf8_percent_encode};
+use http::header::{ACCEPT_RANGES, CACHE_CONTROL, ETAG, LAST_MODIFIED};
+use http::{HeaderValue, Request, Response, StatusCode};
+use percent_encoding::{CONTROLS, utf8_percent_encode};
 
-use docwharf_base::codec::content_coding::ContentCoding;
-use docwharf_base::codec::gzip;
-use docwharf_base::encode_sets;
 use docwharf_base::model::site_path::is_page;
-use docwharf_site::index::{EntryCompression, IndexEntry};
-use docwharf_site::lookup::{BasePathMatch, SiteFiles, match_base_path};
-use docwharf_site::media_types::{CacheClass, media_type};
+use docwharf_site::lookup::{BasePathMatch, SiteFiles};
+use docwharf_site::media_types::media_type;
 use docwharf_site::rules::route::{RouteResult, RouteSettings, append_query, route_address};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::body::{BodyChunk, BodyLocation, BodySegment, ResponseBody};
-use super::byte_range::{self, RequestedRange};
-use super::conditional::{self, PreconditionOutcome};
-use super::entity_tag::EntityTag;
+use super::body::ResponseBody;
+use super::file_response::FileResponse;
 use super::fixed_responses;
-use super::header_pool;
-use super::http1::is_plain_host;
-use super::multipart::Multipart;
-use super::negotiate::{self, AcceptedCodings, ResponseForm};
-use super::page_cache::{MAX_SMALL_PAGE_BYTES, PageSource};
-use super::security_headers::{ServedFile, add_common_headers};
-use super::{Site, access};
+use super::peer::Peer;
+use super::request_checks::{check_access, check_request};
+use super::request_context::{MethodClass, RequestContext};
+use super::response_headers::add_response_headers;
+use super::site::Site;
 
-/// The largest size, in bytes, of a compressed file of which identity ranges are served. A larger file that is not in
-/// the cache of inflated files is sent as a whole (docs/design/http.md, rule 8). Also the largest gzip or dense form in
-/// which several ranges are served.
-const MAX_RANGE_SOURCE_BYTES: u64 = 16 << 20;
-
-/// Answers a request for a resource of the site.
-pub fn handle<B>(site: &Site, request: &Request<B>) -> Response<ResponseBody> {
-    let version = site.current();
-    handle_with_version(site, version.as_deref(), request)
+/// Answers a request for a resource of the site that came from `peer`; `None` if it came from this machine itself. The
+/// response is neither counted nor logged.
+pub fn handle<B>(site: &Site, request: &Request<B>, peer: Option<Peer>) -> Response<ResponseBody> {
+    respond(&RequestContext::new(site, request, peer))
 }
 
-/// Answers a request from `version`; `None` means that no version is served.
-pub(super) fn handle_with_version<B>(
-    site: &Site,
-    version: Option<&SealedVersion>,
-    request: &Request<B>,
-) -> Response<ResponseBody> {
-    let refused = access::check_access(site, request);
-    let mut response = refused.unwrap_or_else(|| respond(site, version, request));
-    add_common_headers(site, version, request, &mut response);
+/// Answers a request for a resource of the site.
+pub(super) fn respond(context: &RequestContext<'_>) -> Response<ResponseBody> {
+    let mut response =
+        check_access(context).or_else(|| check_request(context)).unwrap_or_else(|| respond_for_path(context));
+    add_response_headers(context, &mut response);
     response
 }
 
-/// Answers a request with `refusal`, whatever it asks for, unless it may not read the site at all.
-pub(super) fn refuse_with_version<B>(
-    site: &Site,
-    version: Option<&SealedVersion>,
-    request: &Request<B>,
-    refusal: Response<ResponseBody>,
-) -> Response<ResponseBody> {
-    let mut response = access::check_access(site, request).unwrap_or(refusal);
-    add_common_headers(site, version, request, &mut response);
+/// Answers a request with `refusal`, whatever it asks for, unless the client may not read the site at all.
+pub(super) fn refuse(context: &RequestContext<'_>, refusal: Response<ResponseBody>) -> Response<ResponseBody> {
+    let mut response = check_access(context).unwrap_or(refusal);
+    add_response_headers(context, &mut response);
     response
 }
 
 /// Returns the decoded path within the site if it may be that of an asset of a replaced version that is not open yet.
 /// That is possible only shortly after a start.
-pub(super) fn pending_asset<B>(site: &Site, version: Option<&SealedVersion>, request: &Request<B>) -> Option<Vec<u8>> {
-    let decoded: Vec<u8> = percent_decode(request.uri().path().as_bytes()).collect();
-    let address = decoded.strip_prefix(site.settings.base_path.as_bytes())?;
-    let may_come = matches!(*request.method(), Method::GET | Method::HEAD)
-        && site.retained_versions.may_have_pending(address)
-        && version?.find(address).is_none()
-        && access::check_access(site, request).is_none();
-    may_come.then(|| address.to_vec())
+pub(super) fn pending_asset(context: &RequestContext<'_>) -> Option<Vec<u8>> {
+    let BasePathMatch::Inside(path) = context.base_path_match() else { return None };
+    let may_come = matches!(context.method_class(), MethodClass::Get | MethodClass::Head)
+        && context.site().retained_versions.may_have_pending(path)
+        && context.version()?.find(path).is_none()
+        && check_access(context).is_none();
+    may_come.then(|| path.to_vec())
 }
 
-fn respond<B>(site: &Site, version: Option<&SealedVersion>, request: &Request<B>) -> Response<ResponseBody> {
-    let head = request.method() == Method::HEAD;
-    if let Some(refusal) = check_request(request, head) {
-        return refusal;
-    }
-    match *request.method() {
-        Method::GET | Method::HEAD => {}
-        Method::OPTIONS => return fixed_responses::options(),
-        _ => return fixed_responses::method_not_allowed(),
-    }
-    // hyper parses a target without a leading slash as the authority of a CONNECT request.
-    if !request.uri().path().starts_with('/') {
-        return fixed_responses::bad_request(head, true);
-    }
-    let decoded: Cow<'_, [u8]> = percent_decode(request.uri().path().as_bytes()).into();
-    if decoded.iter().any(|&b| b < 0x20 || b == 0x7f) {
-        return fixed_responses::bad_request(head, false);
-    }
-    let Some(version) = version else {
+/// Answers a GET or HEAD request whose head is valid.
+fn respond_for_path(context: &RequestContext<'_>) -> Response<ResponseBody> {
+    let (site, head) = (context.site(), context.is_head());
+    let Some(version) = context.version() else {
         return fixed_responses::no_version(head);
     };
     // The query becomes part of Location. A field value is ASCII (RFC 9110, 5.5), but the parser accepts any UTF-8 in a
     // request line.
-    let query: Option<Cow<'_, str>> = request.uri().query().map(|query| utf8_percent_encode(query, CONTROLS).into());
+    let query: Option<Cow<'_, str>> = context.target().query().map(|query| utf8_percent_encode(query, CONTROLS).into());
     let query = query.as_deref();
     let base_path = &site.settings.base_path;
-    let address = match match_base_path(base_path, &decoded) {
+    let decoded = context.decoded_path();
+    let path = match context.base_path_match() {
         // Includes the slash that ends the base path, because paths in rules begin with one.
         BasePathMatch::Inside(_) => &decoded[base_path.len() - 1..],
         BasePathMatch::Front(payload) if version.is_next => payload,
         BasePathMatch::Above => return fixed_responses::redirect(307, &append_query(base_path.clone(), query), head),
-        BasePathMatch::Outside if asks_for_page(&decoded) => return fixed_responses::page_not_found(head),
+        BasePathMatch::Outside if asks_for_page(decoded) => return fixed_responses::page_not_found(head),
         BasePathMatch::Outside | BasePathMatch::Front(_) => return fixed_responses::file_not_found(head),
     };
     let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
     let rules = site.rules();
-    let headers = request.headers();
-    let found = route_address(version, &RouteSettings { base_path, slashes, rules: &rules }, address, query);
+    let route = route_address(version, &RouteSettings { base_path, slashes, rules: &rules }, path, query);
     // An asset of a replaced version comes before a rule for missing paths such as `/*`.
-    if matches!(found, RouteResult::Rewritten(..) | RouteResult::RuleRedirect(..))
-        && version.find(&address[1..]).is_none()
-        && let Some((earlier, file)) = site.retained_versions.find(&address[1..])
+    if matches!(route, RouteResult::Rewritten(..) | RouteResult::RuleRedirect(..))
+        && version.find(&path[1..]).is_none()
+        && let Some((earlier, file)) = site.retained_versions.find(&path[1..])
     {
-        return FileResponse::new(site, &earlier, file, headers, head).send();
+        return FileResponse::new(context, &earlier, file).send();
     }
-    match found {
-        RouteResult::File(file) => FileResponse::negotiated(site, version, file, headers, head).send(),
-        RouteResult::Rewritten(file, 200) => FileResponse::new(site, version, file, headers, head).send(),
-        RouteResult::Rewritten(file, _) => not_found_with_page(&FileResponse::new(site, version, file, headers, head)),
+    match route {
+        RouteResult::File(file) => FileResponse::negotiated(context, version, file).send(),
+        RouteResult::Rewritten(file, 200) => FileResponse::new(context, version, file).send(),
+        RouteResult::Rewritten(file, _) => not_found_with_page(&FileResponse::new(context, version, file)),
         RouteResult::RuleRedirect(status, location) => fixed_responses::redirect(status, &location, head),
         RouteResult::CanonicalRedirect(location) => fixed_responses::redirect(307, &location, head),
-        RouteResult::Nothing => match site.retained_versions.find(&address[1..]) {
-            Some((earlier, file)) => FileResponse::new(site, &earlier, file, headers, head).send(),
+        RouteResult::Nothing => match site.retained_versions.find(&path[1..]) {
+            Some((earlier, file)) => FileResponse::new(context, &earlier, file).send(),
             None if asks_for_payload(query) => fixed_responses::file_not_found(head),
-            None => not_found(site, version, address, headers, head),
+            None => not_found(context, version, path),
         },
     }
 }
@@ -146,41 +102,6 @@ fn asks_for_payload(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("_rsc")))
 }
 
-/// Returns the response if the request is refused before its path matters.
-fn check_request<B>(request: &Request<B>, head: bool) -> Option<Response<ResponseBody>> {
-    let headers = request.headers();
-    // No resource takes a request body. hyper drops Content-Length next to Transfer-Encoding, so a request with both
-    // looks like one with Transfer-Encoding alone. Both are refused and the connection is closed (RFC 9112, 6.1).
-    if headers.contains_key(TRANSFER_ENCODING) {
-        return Some(fixed_responses::bad_request(head, true));
-    }
-    let mut hosts = headers.get_all(HOST).iter();
-    let good = match (hosts.next(), hosts.next()) {
-        (None, _) => request.version() != Version::HTTP_11,
-        (Some(host), None) => is_host(host),
-        (Some(_), Some(_)) => false,
-    };
-    (!good).then(|| fixed_responses::bad_request(head, true))
-}
-
-/// Returns whether a Host field is a host and an optional port, and nothing else (RFC 9112, 3.2).
-pub fn is_host(value: &HeaderValue) -> bool {
-    is_plain_host(value.as_bytes()) || is_authority_host(value)
-}
-
-fn is_authority_host(value: &HeaderValue) -> bool {
-    let Some(authority) = value.to_str().ok().and_then(|text| text.parse::<Authority>().ok()) else { return false };
-    let text = authority.as_str();
-    let host = authority.host();
-    let port = &text[text.find(host).map_or(0, |at| at + host.len())..];
-    let good_port = port.is_empty() || port.strip_prefix(':').is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()));
-    let good_host = match host.strip_prefix('[') {
-        Some(inner) => inner.strip_suffix(']').is_some_and(|v6| v6.parse::<std::net::Ipv6Addr>().is_ok()),
-        None => !host.is_empty(),
-    };
-    !text.contains('@') && good_host && good_port
-}
-
 /// Returns whether a missing path may have been a page: it has no extension, one of HTML, or one of no known media
 /// type.
 fn asks_for_page(address: &[u8]) -> bool {
@@ -188,19 +109,13 @@ fn asks_for_page(address: &[u8]) -> bool {
 }
 
 /// Returns a 404 response: the site's own page for paths that may have been pages, one line of text for other files.
-fn not_found(
-    site: &Site,
-    version: &SealedVersion,
-    address: &[u8],
-    headers: &HeaderMap,
-    head: bool,
-) -> Response<ResponseBody> {
-    if !asks_for_page(address) {
-        return fixed_responses::file_not_found(head);
+fn not_found(context: &RequestContext<'_>, version: &SealedVersion, path: &[u8]) -> Response<ResponseBody> {
+    if !asks_for_page(path) {
+        return fixed_responses::file_not_found(context.is_head());
     }
     match version.not_found {
-        Some(file) => not_found_with_page(&FileResponse::new(site, version, file, headers, head)),
-        None => fixed_responses::page_not_found(head),
+        Some(file) => not_found_with_page(&FileResponse::new(context, version, file)),
+        None => fixed_responses::page_not_found(context.is_head()),
     }
 }
 
@@ -215,432 +130,9 @@ fn not_found_with_page(page: &FileResponse<'_>) -> Response<ResponseBody> {
     response
 }
 
-/// Returns the body of a cached response; `None` if its bytes are neither in the image nor in the cache of inflated
-/// files.
-pub(super) fn cached_body(site: &Site, version: &SealedVersion, file: usize, form: ResponseForm) -> Option<BodyChunk> {
-    let entry = version.entry(file);
-    match (form, entry.coding) {
-        (ResponseForm::Gzip, _) => Some(gzip_chunk(version, &entry)),
-        (ResponseForm::Dense(_), _) => None,
-        (ResponseForm::Identity, EntryCompression::Stored) => Some(version.compressed_bytes(&entry).into()),
-        (ResponseForm::Identity, EntryCompression::Deflate) => site.inflated.get(&entry.content).map(BodyChunk::from),
-    }
-}
-
-/// Returns the sealed DEFLATE bytes of a file as a gzip file.
-fn gzip_chunk(version: &SealedVersion, entry: &IndexEntry) -> BodyChunk {
-    BodyChunk::framed(&gzip::GZIP_HEADER, version.compressed_bytes(entry), gzip::trailer(entry.crc, entry.len))
-}
-
-/// The response to a request for a file.
-struct FileResponse<'a> {
-    site: &'a Site,
-    version: &'a SealedVersion,
-    file: usize,
-    entry: IndexEntry,
-    form: ResponseForm,
-    /// The body if the form is a dense coding; otherwise empty.
-    dense: Bytes,
-    /// The CRC-32 of `dense`.
-    dense_crc: u32,
-    tag: EntityTag,
-    headers: &'a HeaderMap,
-    head: bool,
-    /// Whether the file is negotiated against Markdown or HTML.
-    kind: MarkdownRole,
-}
-
-/// The source of the bytes of a body.
-enum BodySource {
-    /// All bytes are available.
-    Available(BodyChunk),
-    /// The bytes are inflated as they are sent, those before a range as well, unless the file is small or in the cache
-    /// by then.
-    Inflated,
-    /// The bytes are inflated as they are sent, and the file is so large that ranges are not served.
-    TooLargeForRanges,
-}
-
-/// The role of a file in content negotiation between HTML and Markdown.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum MarkdownRole {
-    /// The file is not negotiated.
-    NotNegotiated,
-    /// The file is a page, and this other file is its Markdown.
-    Page(usize),
-    /// The file is the Markdown that was chosen instead of its page.
-    Markdown,
-}
-
-impl<'a> FileResponse<'a> {
-    fn new(
-        site: &'a Site,
-        version: &'a SealedVersion,
-        file: usize,
-        headers: &'a HeaderMap,
-        head: bool,
-    ) -> FileResponse<'a> {
-        let entry = version.entry(file);
-        let (form, dense, dense_crc) = match entry.coding {
-            EntryCompression::Stored => (ResponseForm::Identity, Bytes::new(), 0),
-            // An archive is sent without a content coding, although the image stores it compressed: some clients would
-            // save the coded bytes under its name.
-            EntryCompression::Deflate if version.is_archive(file) => (ResponseForm::Identity, Bytes::new(), 0),
-            EntryCompression::Deflate => {
-                site.choose_form(version, file, gzip_len(&entry), AcceptedCodings::parse(headers))
-            }
-        };
-        // A strong entity tag identifies the bytes that are sent, so that of a coded form includes a checksum of the
-        // coded bytes.
-        let tag = match form {
-            ResponseForm::Identity => EntityTag::of_content(&entry.content, None),
-            ResponseForm::Gzip => EntityTag::of_content(&entry.content, Some((b'g', entry.coded_crc))),
-            ResponseForm::Dense(ContentCoding::Brotli) => {
-                EntityTag::of_content(&entry.content, Some((b'b', dense_crc)))
-            }
-            ResponseForm::Dense(ContentCoding::Zstd) => EntityTag::of_content(&entry.content, Some((b'z', dense_crc))),
-        };
-        FileResponse {
-            site,
-            version,
-            file,
-            entry,
-            form,
-            dense,
-            dense_crc,
-            tag,
-            headers,
-            head,
-            kind: MarkdownRole::NotNegotiated,
-        }
-    }
-
-    /// Creates the response for a page, or for its Markdown if the client prefers that.
-    fn negotiated(
-        site: &'a Site,
-        version: &'a SealedVersion,
-        file: usize,
-        headers: &'a HeaderMap,
-        head: bool,
-    ) -> FileResponse<'a> {
-        let (file, kind) = match version.markdown(file) {
-            None => (file, MarkdownRole::NotNegotiated),
-            Some(markdown) if negotiate::prefers_markdown(headers) => (markdown, MarkdownRole::Markdown),
-            Some(markdown) => (file, MarkdownRole::Page(markdown)),
-        };
-        FileResponse { kind, ..FileResponse::new(site, version, file, headers, head) }
-    }
-
-    fn send(self) -> Response<ResponseBody> {
-        match conditional::evaluate_preconditions(
-            self.headers,
-            self.tag.as_str(),
-            self.site.content_dates(self.entry.modified),
-        ) {
-            PreconditionOutcome::NotModified => self.response(StatusCode::NOT_MODIFIED, self.no_body()),
-            PreconditionOutcome::Failed => self.respond_without_body(StatusCode::PRECONDITION_FAILED),
-            PreconditionOutcome::Proceed => self.respond_with_range(),
-        }
-    }
-
-    /// Returns the length of the whole body in the chosen form, in bytes.
-    fn len(&self) -> u64 {
-        match self.form {
-            ResponseForm::Identity => self.entry.len,
-            ResponseForm::Gzip => gzip_len(&self.entry),
-            ResponseForm::Dense(_) => self.dense.len() as u64,
-        }
-    }
-
-    fn respond_with_range(&self) -> Response<ResponseBody> {
-        let len = self.len();
-        let dated = (self.form == ResponseForm::Identity).then(|| self.site.content_dates(self.entry.modified));
-        let may = conditional::if_range_matches(self.headers, self.tag.as_str(), dated);
-        match if may { byte_range::parse_range(self.headers, len) } else { RequestedRange::Whole } {
-            RequestedRange::Whole => self.respond_whole(StatusCode::OK),
-            RequestedRange::NotSatisfiable => {
-                let mut response = self.respond_without_body(StatusCode::RANGE_NOT_SATISFIABLE);
-                set_field(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{len}"));
-                response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
-                response
-            }
-            RequestedRange::Slice(start, end) => self.respond_slice(start, end, len),
-            RequestedRange::Slices(slices) => {
-                self.respond_multipart(&slices, len).unwrap_or_else(|| self.respond_whole(StatusCode::OK))
-            }
-        }
-    }
-
-    fn respond_slice(&self, start: u64, end: u64, len: u64) -> Response<ResponseBody> {
-        let body = match self.body_source() {
-            BodySource::TooLargeForRanges => return self.respond_whole(StatusCode::OK),
-            _ if self.head => ResponseBody::empty(),
-            BodySource::Available(chunk) => ResponseBody::slice(&chunk.parts(), start, end),
-            BodySource::Inflated => self.inflated_body([BodySegment::Inflated(start, end)]),
-        };
-        let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
-        let headers = response.headers_mut();
-        set_field(headers, CONTENT_RANGE, &format!("bytes {start}-{}/{len}", end - 1));
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(end - start));
-        self.add_content_fields(headers);
-        response
-    }
-
-    /// Returns a response with several ranges; `None` if the whole file is sent instead.
-    fn respond_multipart(&self, slices: &[(u64, u64)], len: u64) -> Option<Response<ResponseBody>> {
-        let media_type = self.version.content_type(self.file);
-        let multipart = Multipart::new(slices, len, &self.entry.content, &media_type, self.form.token())?;
-        let origin = self.body_source();
-        let is_good = match &origin {
-            // The search for the boundary is limited to bodies of this size.
-            BodySource::Available(chunk) if self.form != ResponseForm::Identity => {
-                len <= MAX_RANGE_SOURCE_BYTES && !multipart.occurs_in(&chunk.parts())
-            }
-            // All parts are inflated in one pass, so they must be in ascending order. That also applies to a file in
-            // the cache, so that the response does not depend on what is cached.
-            BodySource::Available(_)
-                if self.entry.coding == EntryCompression::Deflate && self.entry.len > MAX_SMALL_PAGE_BYTES =>
-            {
-                multipart.is_ascending()
-            }
-            BodySource::Available(_) => true,
-            BodySource::Inflated => self.entry.len <= MAX_SMALL_PAGE_BYTES || multipart.is_ascending(),
-            BodySource::TooLargeForRanges => false,
-        };
-        if !is_good {
-            return None;
-        }
-        let (content_type, total) = (multipart.content_type(), multipart.total());
-        let body = match origin {
-            _ if self.head => ResponseBody::empty(),
-            BodySource::Available(chunk) => multipart.body(&chunk.parts()),
-            BodySource::Inflated | BodySource::TooLargeForRanges => self.inflated_body(multipart.segments()),
-        };
-        let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
-        let headers = response.headers_mut();
-        set_field(headers, CONTENT_TYPE, &content_type);
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(total));
-        headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        Some(response)
-    }
-
-    fn respond_whole(&self, status: StatusCode) -> Response<ResponseBody> {
-        let body = match self.body_source() {
-            _ if self.head => self.no_body(),
-            BodySource::Available(chunk) => self.with_location(chunk.into()),
-            BodySource::Inflated | BodySource::TooLargeForRanges => {
-                let body = self.inflated_body([BodySegment::Inflated(0, self.entry.len)]);
-                // The cache may have the file at the next request.
-                if self.site.inflated.accepts_len(self.entry.len) { self.with_location(body) } else { body }
-            }
-        };
-        let mut response = self.response(status, body);
-        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(self.len()));
-        self.add_content_fields(response.headers_mut());
-        response
-    }
-
-    /// Returns an empty body, which a cached response can have.
-    fn no_body(&self) -> ResponseBody {
-        if self.is_cacheable() {
-            ResponseBody::empty().with_location(BodyLocation::Empty)
-        } else {
-            ResponseBody::empty()
-        }
-    }
-
-    /// Marks the whole body as one that can be found again, if a cached response can have it.
-    fn with_location(&self, body: ResponseBody) -> ResponseBody {
-        if !self.is_cacheable() {
-            return body;
-        }
-        body.with_location(match self.form {
-            ResponseForm::Dense(coding) => BodyLocation::Dense(self.file, coding, self.dense_crc),
-            form => BodyLocation::File(self.file, form),
-        })
-    }
-
-    /// Returns whether the response stays the same until the site changes. It does not if the file belongs to a
-    /// replaced version, which expires, or if its date is in the future, because Last-Modified is then the current
-    /// time.
-    fn is_cacheable(&self) -> bool {
-        let is_served =
-            self.site.load_version().as_ref().is_some_and(|version| std::ptr::eq(&raw const **version, self.version));
-        is_served && header_pool::is_past(self.entry.modified)
-    }
-
-    /// Returns the source of the body's bytes. It must be cheap, because HEAD requests need it as well.
-    fn body_source(&self) -> BodySource {
-        let coded = || self.version.compressed_bytes(&self.entry);
-        match (self.form, self.entry.coding) {
-            (ResponseForm::Gzip, _) => BodySource::Available(gzip_chunk(self.version, &self.entry)),
-            (ResponseForm::Dense(_), _) => BodySource::Available(self.dense.clone().into()),
-            (ResponseForm::Identity, EntryCompression::Stored) => BodySource::Available(coded().into()),
-            (ResponseForm::Identity, EntryCompression::Deflate) => match self.site.inflated.get(&self.entry.content) {
-                Some(page) => BodySource::Available(page.into()),
-                None if self.entry.len <= MAX_RANGE_SOURCE_BYTES => BodySource::Inflated,
-                None => BodySource::TooLargeForRanges,
-            },
-        }
-    }
-
-    /// Returns a body of segments of the file's content, inflated as it is sent.
-    fn inflated_body(&self, wanted: impl IntoIterator<Item = BodySegment>) -> ResponseBody {
-        let source = PageSource {
-            pages: Arc::clone(&self.site.inflated),
-            version: self.version.id,
-            digest: self.entry.content,
-            len: self.entry.len,
-            crc: self.entry.crc,
-        };
-        ResponseBody::page(source, self.version.compressed_bytes(&self.entry), wanted)
-    }
-
-    /// Returns a response without a body that has the fields of the 200 response.
-    fn respond_without_body(&self, status: StatusCode) -> Response<ResponseBody> {
-        let mut response = self.response(status, ResponseBody::empty());
-        if status == StatusCode::PRECONDITION_FAILED {
-            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
-        }
-        response
-    }
-
-    /// Returns a response with the fields that 200, 206, 304, 412 and 416 share.
-    fn response(&self, status: StatusCode, body: ResponseBody) -> Response<ResponseBody> {
-        let mut response = header_pool::new_response(status, body);
-        if self.site.csp_rules().is_some() {
-            response.extensions_mut().insert(ServedFile::new(self.version, self.file));
-        }
-        let headers = response.headers_mut();
-        set_field(headers, ETAG, self.tag.as_str());
-        if let Some(date) = header_pool::last_modified_value(self.entry.modified) {
-            headers.insert(LAST_MODIFIED, date);
-        }
-        let cache = match self.version.cache_class(self.file) {
-            // Without `public`: a response behind a proxy that authenticates users must not enter shared caches.
-            CacheClass::Immutable => "max-age=31536000, immutable",
-            CacheClass::Revalidate => "no-cache",
-        };
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
-        // 206 and 304 have it where 200 would (RFC 9110, 15.3.7 and 15.4.5). An error is not a representation of the
-        // page.
-        if self.kind == MarkdownRole::Markdown && (status.is_success() || status == StatusCode::NOT_MODIFIED) {
-            set_field(headers, CONTENT_LOCATION, &self.address_of(self.file));
-        }
-        match (self.entry.coding, self.kind) {
-            (EntryCompression::Stored, MarkdownRole::NotNegotiated) => {}
-            (EntryCompression::Deflate, MarkdownRole::NotNegotiated) => {
-                drop(headers.insert(VARY, HeaderValue::from_static("accept-encoding")));
-            }
-            // Either the page or its Markdown may be compressed, so both fields are named.
-            (_, _) => drop(headers.insert(VARY, HeaderValue::from_static("accept, accept-encoding"))),
-        }
-        response
-    }
-
-    /// Adds the fields that describe a body.
-    fn add_content_fields(&self, headers: &mut HeaderMap) {
-        match self.version.content_type(self.file) {
-            Cow::Borrowed(known) => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static(known))),
-            Cow::Owned(other) => set_field(headers, CONTENT_TYPE, &other),
-        }
-        headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        if let Some(token) = self.form.token() {
-            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(token));
-        }
-        if is_page(self.version.index().path(self.file)) || self.kind == MarkdownRole::Markdown {
-            self.add_link_field(headers);
-        }
-    }
-
-    /// Adds a Link field that tells AI assistants of the page's Markdown and of the site's `llms.txt` (llmstxt.org).
-    fn add_link_field(&self, headers: &mut HeaderMap) {
-        if !matches!(self.kind, MarkdownRole::Page(_)) && self.version.llms.is_none() {
-            return;
-        }
-        let markdown = match self.kind {
-            MarkdownRole::Page(file) => {
-                Some(format!("<{}>; rel=\"alternate\"; type=\"text/markdown\"", self.address_of(file)))
-            }
-            MarkdownRole::NotNegotiated | MarkdownRole::Markdown => None,
-        };
-        let llms = self.version.llms.map(|file| format!("<{}>; rel=\"describedby\"", self.address_of(file)));
-        match (markdown, llms) {
-            (Some(markdown), Some(llms)) => set_field(headers, LINK, &format!("{markdown}, {llms}")),
-            (Some(one), None) | (None, Some(one)) => set_field(headers, LINK, &one),
-            (None, None) => {}
-        }
-    }
-
-    /// Returns the URL path of a file of the site.
-    fn address_of(&self, file: usize) -> String {
-        format!(
-            "{}{}",
-            self.site.settings.base_path,
-            percent_encode(self.version.index().path(file), encode_sets::LOCATION_PATH)
-        )
-    }
-}
-
-/// Returns the length of a file's gzip form in bytes.
-fn gzip_len(entry: &IndexEntry) -> u64 {
-    (gzip::GZIP_HEADER.len() + gzip::TRAILER_BYTES) as u64 + entry.coded_len
-}
-
-/// Sets a field to a value made by this program, which has no characters that a field must not have.
-fn set_field(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
-    if let Ok(value) = HeaderValue::from_str(value) {
-        headers.insert(name, value);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_host_is_a_name_or_an_address_and_perhaps_a_port() {
-        for good in [
-            "x",
-            "x:80",
-            "x:",
-            "docs.example.com",
-            "docs.example.com.",
-            "a_b:8080",
-            "127.0.0.1:8080",
-            "[::1]",
-            "[::1]:80",
-            "[::1]:",
-            "[2001:db8::7]:65535",
-        ] {
-            assert!(is_host(&HeaderValue::from_static(good)), "{good}");
-        }
-        for wrong in [
-            "",
-            ":80",
-            "x:y",
-            "x:80:90",
-            "x y",
-            "x/y",
-            "x?y",
-            "x#y",
-            "user@x",
-            "user:secret@x",
-            "@x",
-            "[::1",
-            "::1",
-            "[]",
-            "[zz]",
-            "[::1]x",
-            "[::1]:x",
-            "[::1]80",
-            "[127.0.0.1]",
-            "x@[::1]",
-        ] {
-            assert!(!is_host(&HeaderValue::from_static(wrong)), "{wrong}");
-        }
-        assert!(!is_host(&HeaderValue::from_bytes("bücher".as_bytes()).unwrap()));
-    }
 
     #[test]
     fn a_missing_address_may_have_been_a_page_unless_it_ends_like_another_file() {

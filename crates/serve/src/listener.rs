@@ -1,6 +1,6 @@
 //! Listening sockets: accepts connections, limits their number and ends them, with or without TLS.
 //!
-//! The protocols are in [`super::connection`], and the responses come from an implementation of [`Answer`].
+//! The protocols are in [`super::connection`], and the responses come from an implementation of [`RequestService`].
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -27,7 +27,9 @@ use tokio::time::{sleep, timeout};
 
 use docwharf_base::defer_accept;
 
-use super::connection::{Connection, ConnectionSlot, ConnectionTracker, LAST_REQUEST_TIMEOUT, NegotiatedProtocol};
+use super::connection::{Connection, NegotiatedProtocol};
+use super::connection_deadlines::LAST_REQUEST_TIMEOUT;
+use super::connection_tracker::{ConnectionSlot, ConnectionTracker};
 use super::lazy_stream::SendFile;
 use super::peer::Peer;
 use super::service::RequestService;
@@ -295,9 +297,9 @@ async fn stop_or_deadline(stop: &mut watch::Receiver<bool>, last: Option<Instant
 }
 
 /// Wraps a listening socket so that its readiness can be awaited. tokio's own listener would register each accepted
-/// connection with the runtime, which most connections with a single request do not need (see [`super::stream`]). For a
-/// `TcpStream` tokio waits until the socket is readable, which for a listening socket means that a connection can be
-/// accepted.
+/// connection with the runtime, which most connections with a single request do not need (see [`super::lazy_stream`]).
+/// For a `TcpStream` tokio waits until the socket is readable, which for a listening socket means that a connection can
+/// be accepted.
 fn into_waitable(listener: std::net::TcpListener) -> io::Result<TcpStream> {
     listener.set_nonblocking(true)?;
     TcpStream::from_std(OwnedFd::from(listener).into())

@@ -13,18 +13,17 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
+use http::Response;
 use http::header::{REFERER, USER_AGENT};
-use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 
-use docwharf_base::model::version::VersionId;
 use docwharf_site::memfd_arena::ArenaRange;
 
-use super::Site;
 use super::access_log::AccessLog;
 use super::access_log_line::{AccessLogLine, truncate_target, truncate_value};
-use super::body::{BodyChunk, BodyLocation, ResponseBody};
-use super::peer::ClientIdentity;
+use super::body::{BodyLocation, ResponseBody};
+use super::body_chunk::BodyChunk;
+use super::request_context::RequestContext;
 
 /// A response body, and the log entry to which its bytes are added if there is an access log.
 #[derive(Debug)]
@@ -65,38 +64,32 @@ impl From<ResponseBody> for LoggedBody {
 impl LoggedBody {
     /// Attaches a log entry to the response to a request that arrived at `begun`. The line is written when the response
     /// has been sent.
-    pub(super) fn with_log_line<B>(
-        site: &Site,
+    pub(super) fn with_log_line(
+        context: &RequestContext<'_>,
         log: &Arc<AccessLog>,
-        request: &Request<B>,
-        version: Option<VersionId>,
         begun: Instant,
         response: Response<ResponseBody>,
     ) -> Response<LoggedBody> {
-        let door = site.access_control();
-        let headers = request.headers();
-        let client = ClientIdentity::identify(&door.proxies, request);
+        let (client, headers) = (context.client(), context.headers());
         let line = AccessLogLine {
             time: std::time::SystemTime::now(),
             client: log.address.apply(client.address),
-            user: door.access.user(client, headers).map(truncate_value),
-            method: request.method().clone(),
-            target: truncate_target(request.uri()),
-            protocol: request.version(),
+            user: context.access_control().access.user(client, headers).map(truncate_value),
+            method: context.method().clone(),
+            target: truncate_target(context.target()),
+            protocol: context.protocol(),
             status: response.status().as_u16(),
             referrer: headers.get(REFERER).map(truncate_value),
             agent: headers.get(USER_AGENT).map(truncate_value),
-            version,
+            version: context.version().map(|version| version.id),
         };
-        let tally = PendingLogLine { line, log: Arc::clone(log), begun, sent: AtomicU64::new(0) };
-        response.map(|body| LoggedBody { body, log_line: Some(Arc::new(tally)) })
+        let pending = PendingLogLine { line, log: Arc::clone(log), begun, sent: AtomicU64::new(0) };
+        response.map(|body| LoggedBody { body, log_line: Some(Arc::new(pending)) })
     }
-}
 
-impl LoggedBody {
     /// Returns where the body is found again; `None` if the response is logged.
-    pub(super) fn again(&self) -> Option<&BodyLocation> {
-        if self.log_line.is_none() { self.body.again() } else { None }
+    pub(super) fn location(&self) -> Option<&BodyLocation> {
+        if self.log_line.is_none() { self.body.location() } else { None }
     }
 
     /// Returns the number of bytes still to be sent.

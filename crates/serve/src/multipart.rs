@@ -8,7 +8,8 @@ use memchr::memmem;
 use docwharf_base::codec::gzip;
 use docwharf_base::model::digest::{Digest, hex};
 
-use super::body::{BodySegment, ResponseBody};
+use super::body::ResponseBody;
+use super::inflating_body::BodySegment;
 
 /// The largest number of bytes that a part may add to its bytes of the file, the last boundary included.
 pub const MAX_PART_OVERHEAD_BYTES: u64 = 200;

@@ -23,7 +23,7 @@ use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::memfd_arena::{ArenaRange, MemfdArena};
 
-use super::body::BodyChunk;
+use super::body_chunk::BodyChunk;
 use super::damage_reports::DamageReports;
 use super::held_bytes::HELD;
 

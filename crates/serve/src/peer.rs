@@ -5,20 +5,20 @@
 //! not a trusted proxy is the client. Everything before it was written by that client or by an unknown proxy. If both
 //! kinds of field are present they must agree, because a proxy that sets one of them passes on the other as the client
 //! has sent it. Fields that cannot be parsed, or that contradict each other, are not believed: then the proxy itself
-//! counts as the client, and [`Client::is_known`] is false, so that an address range that contains the proxy does not
-//! admit unknown clients.
+//! counts as the client, and [`ClientIdentity::is_known`] is false, so that an address range that contains the proxy
+//! does not admit unknown clients.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::header::FORWARDED;
-use http::{HeaderMap, HeaderName, Request};
+use http::{HeaderMap, HeaderName};
 
 use super::cidr::IpRanges;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// The peer of a connection, which every request of the connection has in its extensions.
+/// The peer of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// The address and port of the peer.
@@ -41,17 +41,16 @@ pub struct ClientIdentity {
 }
 
 impl ClientIdentity {
-    /// Identifies the client of a request. A request without a peer comes through the control socket, so its client is
-    /// this machine.
-    pub fn identify<B>(proxies: &IpRanges, request: &Request<B>) -> ClientIdentity {
-        let peer = request.extensions().get::<Peer>();
+    /// Identifies the client of a request from the peer of its connection and from its header fields. A request without
+    /// a peer comes through the control socket, so its client is this machine.
+    pub fn identify(proxies: &IpRanges, peer: Option<Peer>, headers: &HeaderMap) -> ClientIdentity {
         let address = peer.map_or(IpAddr::V6(Ipv6Addr::LOCALHOST), |peer| peer.address.ip().to_canonical());
         let is_encrypted = peer.is_some_and(|peer| peer.is_encrypted);
         let direct = ClientIdentity { address, is_known: true, is_https: is_encrypted, is_by_proxy: false };
         if peer.is_none() || !proxies.contains(address) {
             return direct;
         }
-        let said = read_forwarding_fields(proxies, request.headers());
+        let said = read_forwarding_fields(proxies, headers);
         ClientIdentity {
             address: said.address.unwrap_or(address),
             is_known: !said.is_doubtful && said.address.is_some(),
@@ -249,14 +248,14 @@ mod tests {
     const PROXY: &str = "10.0.0.1";
 
     fn client(peer: &str, fields: &[(&str, &str)]) -> ClientIdentity {
-        let mut request = Request::new(());
+        let mut headers = HeaderMap::new();
         for (name, value) in fields {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-            request.headers_mut().append(name, value.parse().unwrap());
+            headers.append(name, value.parse().unwrap());
         }
         let address = SocketAddr::new(peer.parse().unwrap(), 4711);
-        request.extensions_mut().insert(Peer { address, is_encrypted: false });
-        ClientIdentity::identify(&IpRanges::parse(&["10.0.0.0/8", "::1"]).unwrap(), &request)
+        let proxies = IpRanges::parse(&["10.0.0.0/8", "::1"]).unwrap();
+        ClientIdentity::identify(&proxies, Some(Peer { address, is_encrypted: false }), &headers)
     }
 
     fn asks(fields: &[(&str, &str)]) -> (String, bool, bool) {
@@ -348,11 +347,11 @@ mod tests {
     #[test]
     fn without_a_proxy_the_connection_itself_says_who_asks() {
         let proxies = IpRanges::parse(&["10.0.0.0/8", "::1"]).unwrap();
-        let mut request = Request::new(());
-        request.headers_mut().insert("x-forwarded-for", "192.0.2.1".parse().unwrap());
+        let mut headers = HeaderMap::new();
+        headers.insert("x-forwarded-for", "192.0.2.1".parse().unwrap());
         let here =
             ClientIdentity { address: Ipv6Addr::LOCALHOST.into(), is_known: true, is_https: false, is_by_proxy: false };
-        assert_eq!(ClientIdentity::identify(&proxies, &request), here, "nobody comes by the control socket");
+        assert_eq!(ClientIdentity::identify(&proxies, None, &headers), here, "nobody comes by the control socket");
         for (peer, is_encrypted, proto, is_https, is_by_proxy) in [
             ("203.0.113.9", true, None, true, false),
             ("203.0.113.9", true, Some("http"), true, false),
@@ -362,13 +361,12 @@ mod tests {
             (PROXY, false, Some("https"), true, true),
             (PROXY, false, None, false, true),
         ] {
-            let mut request = Request::new(());
+            let mut headers = HeaderMap::new();
             if let Some(proto) = proto {
-                request.headers_mut().insert(FORWARDED_PROTO, proto.parse().unwrap());
+                headers.insert(FORWARDED_PROTO, proto.parse().unwrap());
             }
             let address = SocketAddr::new(peer.parse().unwrap(), 4711);
-            request.extensions_mut().insert(Peer { address, is_encrypted });
-            let client = ClientIdentity::identify(&proxies, &request);
+            let client = ClientIdentity::identify(&proxies, Some(Peer { address, is_encrypted }), &headers);
             // A proxy that does not name its client.
             let expected = ClientIdentity { address: address.ip(), is_known: !is_by_proxy, is_https, is_by_proxy };
             assert_eq!(client, expected, "{peer} {is_encrypted} {proto:?}");

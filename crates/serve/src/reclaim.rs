@@ -10,7 +10,6 @@ use tokio::time::{MissedTickBehavior, interval};
 use docwharf_site::mapping::return_freed_memory;
 
 use super::held_bytes::HELD;
-use super::workers::WorkerThreads;
 
 /// The interval of the checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
@@ -42,14 +41,15 @@ impl PeakLoad {
     }
 }
 
-/// Returns memory whenever the load has dropped, for as long as the serving threads run.
-pub(super) async fn return_memory(crew: WorkerThreads) {
+/// Returns memory whenever the load has dropped, for as long as the runtime runs. `connections` returns the number of
+/// open connections.
+pub(super) async fn return_memory(connections: impl Fn() -> usize) {
     let mut load = PeakLoad::default();
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if load.record_drop(crew.connections(), HELD.held()) {
+        if load.record_drop(connections(), HELD.held()) {
             // Not on a serving thread, because it blocks. A failure has no consequences.
             let _ = spawn_blocking(return_freed_memory).await;
         }

@@ -8,14 +8,20 @@
 //! The cache is set-associative: the hash of a key selects a set, and the entries of a set are searched one after the
 //! other.
 
+mod key;
+
 use std::cell::RefCell;
 
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::Site;
-use super::body::{BodyChunk, BodyLocation};
-use super::handler;
+use super::body::BodyLocation;
+use super::body_chunk::BodyChunk;
+use super::file_body;
+use super::site::Site;
+
+pub(super) use key::{CacheKey, HeadFormat, set_key_part};
+use key::{hash_key, is_same_key};
 
 /// The number of entries in a set. Their hashes, which are compared first, fill one cache line.
 const ENTRIES_PER_SET: usize = 16;
@@ -155,23 +161,15 @@ impl CachedHead {
     }
 }
 
-/// The format of a stored head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum HeadFormat {
-    /// Text lines, as in HTTP/1.1.
-    Lines,
-    /// A field block (HPACK), as in HTTP/2.
-    Block,
-}
-
 /// The state of a site that a response belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SiteState {
     /// The number of the site; see [`Site::number`].
     site: u64,
     edition: u64,
-    /// The number of the opened version, see [`SealedVersion::opening`](docwharf_site::sealed::Sealed::opening). The
-    /// same version may be opened again from another image, which has its files at other offsets.
+    /// The number of the opened version, see
+    /// [`SealedVersion::opening`](docwharf_site::sealed_version::SealedVersion::opening). The same version may be
+    /// opened again from another image, which has its files at other offsets.
     opening: Option<u64>,
 }
 
@@ -193,7 +191,7 @@ impl SiteState {
         match *again {
             BodyLocation::Empty => Some(Bytes::new().into()),
             BodyLocation::StaticText(text) => Some(Bytes::from_static(text).into()),
-            BodyLocation::File(file, form) => handler::cached_body(site, version()?, file, form),
+            BodyLocation::File(file, form) => file_body::ready_body(site, version()?, file, form),
             BodyLocation::Dense(file, coding, crc) => {
                 site.precompressed_body(version()?, file, coding, crc).map(BodyChunk::from)
             }
@@ -201,87 +199,45 @@ impl SiteState {
     }
 }
 
-/// A cache key: everything in a request that the response depends on where every client may read the site. The handler
-/// reads no other field of such a request.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct CacheKey<'a> {
-    /// Whether the method is HEAD; otherwise it is GET.
-    pub(super) is_head: bool,
-    /// The path and query of the target.
-    pub(super) target: &'a str,
-    /// The value of Accept-Encoding.
-    pub(super) encodings: &'a [u8],
-    /// The value of Accept.
-    pub(super) types: &'a [u8],
-    /// The value of If-None-Match.
-    pub(super) tags: &'a [u8],
+/// The place in the cache of the response to one request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CacheLookup<'k> {
+    key: &'k CacheKey<'k>,
+    format: HeadFormat,
+    state: SiteState,
 }
 
-impl<'a> CacheKey<'a> {
-    /// Returns the parts of the key for a head in this format. Different keys have different parts.
-    fn pieces(&self, shape: HeadFormat) -> [&'a [u8]; 5] {
-        let kind: &[u8] = match (self.is_head, shape) {
-            (false, HeadFormat::Lines) => b"G",
-            (true, HeadFormat::Lines) => b"H",
-            (false, HeadFormat::Block) => b"g",
-            (true, HeadFormat::Block) => b"h",
-        };
-        [kind, self.target.as_bytes(), self.encodings, self.types, self.tags]
+impl<'k> CacheLookup<'k> {
+    /// Describes the request with this key, for a head in this format; `None` if responses of the site may depend on
+    /// more. Must be called before the response is made, because a change in between makes it invalid.
+    #[inline]
+    pub(super) fn new(site: &Site, key: &'k CacheKey<'k>, format: HeadFormat) -> Option<CacheLookup<'k>> {
+        Some(CacheLookup { key, format, state: SiteState::of(site)? })
     }
-}
 
-/// Compares a stored key, whose parts end in line feeds, with the parts of another. Values contain no line feed, so the
-/// parts are unambiguous.
-fn is_same_key(known: &[u8], pieces: &[&[u8]; 5]) -> bool {
-    let mut rest = known;
-    pieces.iter().all(|piece| {
-        let Some((begin, behind)) = rest.split_at_checked(piece.len()) else { return false };
-        let Some((b'\n', behind)) = behind.split_first() else { return false };
-        rest = behind;
-        is_equal_slice(begin, piece)
-    }) && rest.is_empty()
-}
-
-/// Returns whether two slices of equal length are equal. The comparison is inlined: the parts are short, mostly empty,
-/// and five calls of the C library's function took an eighth of the time that a cached response takes in this program
-/// (`perf`, 2026-11-22).
-fn is_equal_slice(one: &[u8], other: &[u8]) -> bool {
-    let ((ones, one), (others, other)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
-    ones.iter().zip(others).all(|(one, other)| u64::from_le_bytes(*one) == u64::from_le_bytes(*other))
-        && one.iter().zip(other).all(|(one, other)| one == other)
-}
-
-/// Returns the hash of a key. A client that chooses keys with equal sets can only evict the entries of a few sets.
-fn hash_key(pieces: &[&[u8]; 5]) -> u32 {
-    let mut hash = 0u64;
-    for piece in pieces {
-        let (words, end) = piece.as_chunks::<8>();
-        for word in words {
-            hash = mix_bits(hash ^ u64::from_le_bytes(*word));
-        }
-        let mut word = [0; 8];
-        word[..end.len()].copy_from_slice(end);
-        hash = mix_bits(hash ^ u64::from_le_bytes(word) ^ (piece.len() as u64).rotate_right(8));
+    /// Appends the stored head to `out`, and returns the status and body of the response. If there is no usable entry,
+    /// `out` is unchanged and `None` is returned.
+    #[inline]
+    pub(super) fn find(&self, site: &Site, out: &mut Vec<u8>) -> Option<(StatusCode, BodyChunk)> {
+        find_cached(site, self.state, self.key, self.format, out)
     }
-    hash as u32
-}
 
-/// Combines both halves of a product, so that each bit of the input affects each bit of the output.
-fn mix_bits(word: u64) -> u64 {
-    let product = u128::from(word ^ 0x2d35_8dcc_aa6c_78a5) * u128::from(0x9e37_79b9_7f4a_7c15_u64);
-    product as u64 ^ (product >> 64) as u64
+    /// Stores the head of a response whose body is found again at `location`.
+    pub(super) fn store(&self, status: StatusCode, head: &[u8], location: BodyLocation) {
+        store(self.state, self.key, self.format, status, head, location);
+    }
 }
 
 /// Appends the head stored for this key to `out`, and returns the status and body of the response. If there is no
 /// usable entry, `out` is unchanged and `None` is returned.
-pub(super) fn find_cached(
+fn find_cached(
     site: &Site,
     state: SiteState,
-    question: &CacheKey<'_>,
-    shape: HeadFormat,
+    key: &CacheKey<'_>,
+    format: HeadFormat,
     out: &mut Vec<u8>,
 ) -> Option<(StatusCode, BodyChunk)> {
-    let pieces = question.pieces(shape);
+    let pieces = key.pieces(format);
     let (status, again, before) = THREAD_CACHE.with_borrow(|known| {
         let answer = known.find(state, hash_key(&pieces), &pieces)?;
         let before = out.len();
@@ -296,15 +252,15 @@ pub(super) fn find_cached(
 }
 
 /// Stores `head` as the head of the response to this key.
-pub(super) fn store(
+fn store(
     state: SiteState,
-    question: &CacheKey<'_>,
-    shape: HeadFormat,
+    key: &CacheKey<'_>,
+    format: HeadFormat,
     status: StatusCode,
     head: &[u8],
     again: BodyLocation,
 ) {
-    let pieces = question.pieces(shape);
+    let pieces = key.pieces(format);
     let asked: usize = pieces.iter().map(|piece| piece.len() + 1).sum();
     if asked > MAX_KEY_BYTES || head.len() > MAX_CACHED_HEAD_BYTES {
         return;
@@ -325,18 +281,9 @@ pub(super) fn store(
     });
 }
 
-/// Sets a part of a key to the value of a field. Returns false if the field occurs twice or is empty, because not all
-/// fields with several values are evaluated alike; such a request is not answered from the cache.
-pub(super) fn set_key_part<'a>(place: &mut &'a [u8], value: &'a [u8]) -> bool {
-    if !place.is_empty() || value.is_empty() {
-        return false;
-    }
-    *place = value;
-    true
-}
-
 #[cfg(test)]
 mod tests {
+    use super::key::is_equal_slice;
     use super::*;
     use crate::SiteSettings;
     use std::sync::Arc;
@@ -397,9 +344,9 @@ mod tests {
         let ask = CacheKey { target: "/a", encodings: b"gzip", ..CacheKey::default() };
         let state = SiteState { site: site.number, edition: 3, opening: None };
         store(state, &ask, HeadFormat::Lines, StatusCode::OK, b"head", BodyLocation::Empty);
-        let known = |state, question: &CacheKey<'_>| {
+        let known = |state, key: &CacheKey<'_>| {
             let mut out = b"before ".to_vec();
-            find_cached(&site, state, question, HeadFormat::Lines, &mut out).map(|_| out)
+            find_cached(&site, state, key, HeadFormat::Lines, &mut out).map(|_| out)
         };
         assert_eq!(known(state, &ask), Some(b"before head".to_vec()));
         assert_eq!(known(state, &CacheKey { encodings: b"", ..ask }), None);
@@ -411,7 +358,7 @@ mod tests {
         assert_eq!(known(SiteState { site: other.number, ..state }, &ask), None, "of another site");
         assert_ne!(SiteState::of(&other), SiteState::of(&site));
         assert_eq!(known(SiteState { opening: Some(1), ..state }, &ask), None);
-        assert!(find_cached(&site, state, &ask, HeadFormat::Block, &mut Vec::new()).is_none(), "in another shape");
+        assert!(find_cached(&site, state, &ask, HeadFormat::Block, &mut Vec::new()).is_none(), "in another format");
     }
 
     #[test]
@@ -481,7 +428,7 @@ mod tests {
             let expected = if body.is_some() { format!("before {head}") } else { "before ".to_owned() };
             assert_eq!(out, expected.as_bytes(), "the last that was remembered, or nothing");
             let count = THREAD_CACHE.with_borrow(|known| known.answers.iter().flatten().flatten().count());
-            assert_eq!(count, 1, "the same question has one place");
+            assert_eq!(count, 1, "the same key has one place");
         }
     }
 
@@ -500,7 +447,7 @@ mod tests {
         ];
         let all: Vec<_> = others
             .iter()
-            .flat_map(|ask| [HeadFormat::Lines, HeadFormat::Block].map(|shape| ask.pieces(shape)))
+            .flat_map(|ask| [HeadFormat::Lines, HeadFormat::Block].map(|format| ask.pieces(format)))
             .collect();
         for (at, pieces) in all.iter().enumerate() {
             let text = [&pieces.join(&b'\n')[..], b"\n"].concat();

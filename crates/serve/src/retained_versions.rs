@@ -2,9 +2,9 @@
 //! version that the active version does not have. Assets whose name contains a hash of their content are served from
 //! replaced versions for `server.assetGrace`. Nothing else of these versions is reachable.
 //!
-//! At a start, they are opened while the active version is served already ([`OpeningGuard`]). A page that was open
-//! before the start may request an asset at once: until all versions are open, a request for what may be one of their
-//! assets waits, for a moment at most, before it gets a 404 response.
+//! At a start, they are opened while the active version is served already ([`super::OpeningGuard`]). A page that was
+//! open before the start may request an asset at once: until all versions are open, a request for what may be one of
+//! their assets waits, for a moment at most, before it gets a 404 response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,6 @@ use docwharf_base::model::version::VersionId;
 use docwharf_site::lookup::find_exact;
 use docwharf_site::media_types::{CacheClass, cache_class};
 use docwharf_site::sealed_version::SealedVersion;
-
-use super::Site;
 
 /// The largest number of replaced versions; the ones replaced last are retained. Each takes a file descriptor and the
 /// memory of its index.
@@ -47,26 +45,6 @@ pub struct RetainedVersions {
     opening: AtomicBool,
     /// Notifies of each version that was opened, and of the end of opening.
     opened: watch::Sender<()>,
-}
-
-/// A guard that exists while versions that were replaced before this process started are being opened.
-#[derive(Debug)]
-pub struct OpeningGuard(Arc<Site>);
-
-impl OpeningGuard {
-    /// Marks the site as opening versions until the guard is dropped.
-    pub fn start(site: &Arc<Site>) -> OpeningGuard {
-        site.retained_versions.opening.store(true, Ordering::Release);
-        OpeningGuard(Arc::clone(site))
-    }
-}
-
-impl Drop for OpeningGuard {
-    fn drop(&mut self) {
-        let retained = &self.0.retained_versions;
-        retained.opening.store(false, Ordering::Release);
-        retained.opened.send_replace(());
-    }
 }
 
 impl RetainedVersions {
@@ -96,6 +74,14 @@ impl RetainedVersions {
             kept.truncate(MAX_RETAINED_VERSIONS);
         });
         self.opened.send_replace(());
+    }
+
+    /// Sets whether versions are being opened, and notifies the requests that wait for one of them of the end.
+    pub(super) fn set_opening(&self, is_opening: bool) {
+        self.opening.store(is_opening, Ordering::Release);
+        if !is_opening {
+            self.opened.send_replace(());
+        }
     }
 
     /// Returns whether versions are being opened.
@@ -156,7 +142,7 @@ impl RetainedVersions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SiteSettings;
+    use crate::{OpeningGuard, Site, SiteSettings};
 
     const ASSET: &[u8] = b"/_next/static/chunks/app-0ab12cd34e.js";
 

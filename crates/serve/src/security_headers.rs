@@ -1,19 +1,11 @@
-//! Header fields of every response, whatever it contains: those that protect readers (content security policy, referrer
-//! and frame policy, `nosniff`, Strict-Transport-Security), and those that rules add.
+//! The header fields that protect readers and are the same in every response: referrer and frame policy, `nosniff`.
 
 use http::header::{REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_DNS_PREFETCH_CONTROL, X_FRAME_OPTIONS};
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue};
 
-use docwharf_base::model::version::VersionId;
 use docwharf_site::external::csp;
-use docwharf_site::media_types::runs_scripts;
-use docwharf_site::sealed_version::SealedVersion;
 
-use super::Site;
-use super::access::add_hsts;
-use super::body::ResponseBody;
 use super::csp_header;
-use super::header_rules::{apply_header_rules, mark_private, may_run_scripts};
 
 /// The origins that may show the site in a frame (`server.frames`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,8 +48,10 @@ pub const DEFAULT_REFERRER_POLICY: &str = "strict-origin-when-cross-origin";
 /// The fields of [`ProtectionSettings`], rendered once.
 #[derive(Debug)]
 pub(super) struct SecurityHeaders {
-    fields: Vec<(HeaderName, HeaderValue)>,
-    csp: Option<(HeaderName, Option<HeaderValue>)>,
+    pub(super) fields: Vec<(HeaderName, HeaderValue)>,
+    /// The name of the field for content security policies, and the value until the policies of the version are ready;
+    /// `None` if no policies are sent.
+    pub(super) csp: Option<(HeaderName, Option<HeaderValue>)>,
 }
 
 impl SecurityHeaders {
@@ -85,84 +79,11 @@ impl SecurityHeaders {
     }
 }
 
-/// The file that a response contains. It is among the response's extensions if content security policies are sent.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ServedFile {
-    /// The version of the file, which need not be the active one.
-    version: VersionId,
-    file: usize,
-    /// Whether browsers apply a policy to such a file. The media type decides, whether or not the file was scanned.
-    needs_policy: bool,
-}
-
-impl ServedFile {
-    pub(super) fn new(version: &SealedVersion, file: usize) -> ServedFile {
-        let needs_policy = runs_scripts(&version.content_type(file));
-        ServedFile { version: version.id, file, needs_policy }
-    }
-}
-
-/// Adds the header fields that do not depend on how the response was made. `version` is the version that was served
-/// when the request began.
-pub fn add_common_headers<B>(
-    site: &Site,
-    version: Option<&SealedVersion>,
-    request: &Request<B>,
-    response: &mut Response<ResponseBody>,
-) {
-    if response.status().is_informational() {
-        return;
-    }
-    for (name, value) in &site.security_headers.fields {
-        response.headers_mut().insert(name, value.clone());
-    }
-    // A client without access must not learn which hosts the site needs. The refusal has no scripts.
-    if response.status() != StatusCode::FORBIDDEN {
-        add_policy(site, version, request, response);
-    }
-    add_hsts(site, request, response.headers_mut());
-    mark_private(site, response.headers_mut());
-    // Rules come last: their author knows the other fields and may override them.
-    apply_header_rules(site, version, request, response);
-}
-
-/// Adds the content security policy to responses whose policy browsers apply: documents, and scripts that run beside
-/// them. A policy that is already there stays, because browsers enforce both.
-fn add_policy<B>(
-    site: &Site,
-    version: Option<&SealedVersion>,
-    request: &Request<B>,
-    response: &mut Response<ResponseBody>,
-) {
-    let Some((field, before)) = &site.security_headers.csp else { return };
-    // Built-in pages, redirects and refusals contain no file.
-    let shown = response.extensions().get::<ServedFile>().copied();
-    // A rule may give a text file the media type of a document.
-    let counts = |shown: ServedFile| {
-        shown.needs_policy || version.is_some_and(|version| may_run_scripts(site, version, request))
-    };
-    if shown.is_some_and(|shown| !counts(shown)) {
-        return;
-    }
-    let ready = site.policies.load();
-    let ready = ready.as_ref().filter(|ready| version.is_some_and(|version| version.id == ready.id));
-    let value = match ready {
-        Some(ready) => Some(ready.value(shown.filter(|shown| shown.version == ready.id).map(|shown| shown.file))),
-        None => before.clone(),
-    };
-    if let Some(value) = value {
-        response.headers_mut().append(field, value);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use csp::{CspPreset, CspRules};
 
     use super::*;
-    use crate::SiteSettings;
-    use crate::access::{AccessControl, AccessPolicy};
-    use crate::cidr::IpRanges;
 
     fn rules(preset: CspPreset) -> CspRules {
         CspRules { preset, ancestors: Some("'self'"), max_bytes: 3072 }
@@ -206,43 +127,14 @@ mod tests {
                 &[NOSNIFF, &usual, SAME, "x-dns-prefetch-control: off"],
             ),
         ] {
-            let dress = SecurityHeaders::new(&protection);
+            let headers = SecurityHeaders::new(&protection);
             let fields: Vec<String> =
-                dress.fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+                headers.fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
             assert_eq!(fields, expected, "{protection:?}");
-            assert_eq!(dress.csp.is_some(), protection.csp.is_some(), "{protection:?}");
+            assert_eq!(headers.csp.is_some(), protection.csp.is_some(), "{protection:?}");
         }
         let ancestors =
             [FramePolicy::SameOrigin, FramePolicy::Deny, FramePolicy::Any].map(FramePolicy::frame_ancestors);
         assert_eq!(ancestors, [Some("'self'"), Some("'none'"), None]);
-    }
-
-    #[test]
-    fn a_policy_that_holds_without_the_site_is_sent_from_the_first_answer_on_and_not_with_a_refusal() {
-        let access = AccessPolicy { allow: Some(IpRanges::default()), user_header: None };
-        for (preset, before) in [(CspPreset::Airgap, true), (CspPreset::Connected, false), (CspPreset::Report, false)] {
-            for is_closed in [false, true] {
-                let protection = ProtectionSettings { csp: Some(rules(preset)), ..ProtectionSettings::default() };
-                let access = if is_closed { access.clone() } else { AccessPolicy::default() };
-                let door = AccessControl { access, proxies: IpRanges::default() };
-                let site = Site::new(SiteSettings { protection, access_control: door, ..SiteSettings::default() });
-                for (status, has_policy, has_fields) in [
-                    (200, before, true),
-                    (404, before, true),
-                    (503, before, true),
-                    (403, false, true),
-                    (103, false, false),
-                ] {
-                    let what = format!("{status} {preset:?} {is_closed}");
-                    let mut answer = Response::new(ResponseBody::empty());
-                    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
-                    add_common_headers(&site, None, &Request::new(()), &mut answer);
-                    let fields = answer.headers();
-                    assert_eq!(fields.contains_key("content-security-policy"), has_policy, "{what}");
-                    assert_eq!(fields.contains_key(X_CONTENT_TYPE_OPTIONS), has_fields, "{what}");
-                    assert_eq!(fields.contains_key("cache-control"), is_closed && has_fields, "{what}");
-                }
-            }
-        }
     }
 }

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep_until};
 
-use super::Site;
 use super::damage_reports::is_read_error;
 use super::lazy_stream::{LazyTcpStream, SendFile};
 use super::peer_progress::{PeerProgress, ProgressCheck, STALL_TIMEOUT, acknowledged_bytes};
+use super::site::Site;
 
 /// A TCP stream whose writes fail with `TimedOut` when the peer has acknowledged nothing for a while.
 #[derive(Debug)]

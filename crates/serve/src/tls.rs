@@ -16,8 +16,9 @@ use tokio_rustls::server::TlsStream;
 
 use super::key_pair::{CertificateValidity, KeyPair, KeyPairError, KeyPairFiles};
 use super::lazy_stream::SendFile;
+use super::site::Site;
+use super::site_settings::Http2Server;
 use super::stall_timeout::StallTimeoutStream;
-use super::{Http2Server, Site};
 
 /// The content type of the TLS record that starts a handshake (RFC 8446, section 5.1).
 const HANDSHAKE_RECORD: u8 = 22;

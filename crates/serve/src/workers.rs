@@ -23,8 +23,8 @@ use super::watchdog::Watchdog;
 const MAX_WORKER_THREADS: usize = 64;
 
 /// The number of tasks that a serving thread polls before it looks at its sockets and timers again; tokio's default is
-/// 61. A turn may take [`turn::WORK_PERIOD`], so a smaller number bounds how long a new connection waits. Looking costs
-///     a system call, so it is not done after each task.
+/// 61. A turn may take [`turn::MAX_TURN`], so a smaller number bounds how long a new connection waits. Looking costs a
+/// system call, so it is not done after each task.
 const TASKS_PER_DRIVER_POLL: u32 = 16;
 
 /// The number of threads for blocking work in all runtimes together; the default of a single tokio runtime.
@@ -90,7 +90,8 @@ impl WorkerThreads {
         }
         let crew = WorkerThreads(members.into());
         if let Some(first) = crew.0.first() {
-            first.handle.spawn(reclaim::return_memory(crew.clone()));
+            let all = crew.clone();
+            first.handle.spawn(reclaim::return_memory(move || all.connections()));
         }
         Ok((crew, WorkerThreadsGuard { _ends: ends }))
     }

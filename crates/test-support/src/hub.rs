@@ -106,6 +106,14 @@ impl Hub {
         &self.daemon.as_ref().expect("it runs").address
     }
 
+    /// Address of health and metrics of the last start, without the scheme; there must be an `[admin]`.
+    #[track_caller]
+    pub fn admin_address(&self) -> String {
+        let log = self.log();
+        let told = log.rsplit_once("health and metrics are at http://").and_then(|(_, rest)| rest.split('/').next());
+        told.expect("an address").to_owned()
+    }
+
     /// Anonymous memory of the process, in bytes.
     pub fn anonymous(&self) -> u64 {
         let pid = self.daemon.as_ref().expect("it runs").pid();

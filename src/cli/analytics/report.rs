@@ -17,10 +17,14 @@ use docwharf_agent::api::analytics::{MAX_PAGE_TERMS, SearchPageReader};
 use docwharf_base::durable::sync_dir;
 
 use super::super::api_caller::ApiCaller;
+use super::super::context::CommandContext;
+use super::super::failure::CommandFailure;
 use super::super::interruptible::run_interruptible;
+use super::super::output::wants_colour;
 use super::super::text_columns::terminal_width;
-use super::super::{CommandContext, CommandFailure, wants_colour};
-use super::{PeriodArgs, SpooledSearches, read_all, read_pages, screen};
+use super::period_args::PeriodArgs;
+use super::screen;
+use super::search_reading::{SpooledSearches, read_all, read_pages};
 
 const DAY: Duration = Duration::from_hours(24);
 /// The default period of a report.

@@ -10,10 +10,13 @@ use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::count_noun;
 
 use super::super::api_caller::ApiCaller;
+use super::super::context::CommandContext;
+use super::super::failure::CommandFailure;
 use super::super::interruptible::run_interruptible;
+use super::super::output::print;
 use super::super::text_columns::{cut_or_pad, display_width, terminal_width};
-use super::super::{CommandContext, CommandFailure, print};
-use super::{PeriodArgs, read_all, read_pages};
+use super::period_args::PeriodArgs;
+use super::search_reading::{read_all, read_pages};
 
 /// Requests that the API answers in an hour.
 const REQUESTS_PER_HOUR: u64 = 100;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::{CommandContext, CommandFailure};
+use crate::cli::context::CommandContext;
+use crate::cli::failure::CommandFailure;
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use docwharf_base::model::units::count_noun;
 use docwharf_base::regular_file;
@@ -18,7 +19,7 @@ use docwharf_origin::analytics::IngestLimits;
 use docwharf_origin::analytics::import::{ImportError, import_csv};
 use docwharf_origin::shares::ResourcePools;
 
-use super::{open_database, read_origin_config};
+use super::configured::{open_database, read_origin_config};
 
 /// Bytes read at a time.
 const READ_CHUNK_BYTES: usize = 1 << 16;

@@ -5,11 +5,13 @@ use std::fmt::Write as _;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::cli::{CommandContext, CommandFailure, print};
+use crate::cli::context::CommandContext;
+use crate::cli::failure::CommandFailure;
+use crate::cli::output::print;
 use docwharf_base::model::units::{parse_duration, show_unix};
 use docwharf_origin::api_keys::{self, ApiKeyError, Scope};
 
-use super::{open_database, read_origin_config};
+use super::configured::{open_database, read_origin_config};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum KeyCommand {

@@ -1,5 +1,6 @@
 //! `docwharf origin`: serves the management API for the operator's own sites.
 
+mod configured;
 mod import;
 mod key;
 
@@ -8,19 +9,19 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::config::origin::{OriginConfig, read};
+use crate::config::origin::OriginConfig;
 use crate::config::value_parsers::parse_listen;
 use crate::daemon::{self, OriginHangup};
-use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::{count_noun, parse_duration};
 use docwharf_origin::source::ProjectSource;
 use docwharf_origin::{
-    self, DATABASE_FILE_NAME, Domain, MAX_LINK_LIFETIME, MIN_LINK_LIFETIME, Organization, OriginProject,
-    OriginSettings, OriginStorage, PublicUrl,
+    self, Domain, MAX_LINK_LIFETIME, MIN_LINK_LIFETIME, Organization, OriginProject, OriginSettings, PublicUrl,
 };
 use docwharf_site::seal::SealOptions;
 
-use super::{CommandContext, CommandFailure};
+use super::context::CommandContext;
+use super::failure::CommandFailure;
+use configured::read_origin_config;
 
 /// The organization of the sites that are given as flags.
 const LOCAL_ORGANIZATION: &str = "local";
@@ -98,28 +99,6 @@ impl OriginArgs {
             None => self.serve.run(context),
         }
     }
-}
-
-/// Reads the configuration of the origin, which `--config` must name.
-fn read_origin_config(context: &CommandContext) -> Result<OriginConfig, CommandFailure> {
-    // The limits in an agent's configuration do not apply to an origin.
-    let Some(path) = &context.global.config else {
-        return Err(CommandFailure::Usage("say which origin is meant: --config origin.toml".to_owned()));
-    };
-    read(path, BundleLimits::default()).map_err(CommandFailure::Config)
-}
-
-/// Opens the database of the origin and creates its folder if it is missing. Another process may be serving it.
-fn open_database(config: &OriginConfig) -> Result<docwharf_origin::database::Database, CommandFailure> {
-    use std::os::unix::fs::DirBuilderExt;
-    let OriginStorage::Folder(folder) = &config.settings.storage else {
-        return Err(CommandFailure::Usage("this origin keeps nothing".to_owned()));
-    };
-    let mut builder = std::fs::DirBuilder::new();
-    let made = builder.recursive(true).mode(0o711).create(folder);
-    made.map_err(CommandFailure::local(format!("cannot make {}", folder.display())))?;
-    Ok(docwharf_origin::database::Database::open(&folder.join(DATABASE_FILE_NAME))
-        .map_err(docwharf_origin::OriginError::from)?)
 }
 
 impl OriginServeArgs {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use docwharf_agent::api::preview::{DeploymentStep, PreviewDeployment, StartedPreview};
 use docwharf_base::error_chain::OneLine;
 
-use super::commit_line;
+use super::commit_line::commit_line;
 
 /// Number of log lines in a comment. Forges accept about 64 KiB.
 const MAX_COMMENT_LOG_LINES: usize = 60;

@@ -1,6 +1,7 @@
 //! `docwharf preview create|status`: deploys a preview of a branch, and shows the state of a deployment.
 
 mod comment;
+mod commit_line;
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,13 +11,16 @@ use serde_json::json;
 
 use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::api::export;
-use docwharf_agent::api::preview::{DeploymentStep, PreviewCommit, PreviewDeployment, StartedPreview, is_path_segment};
+use docwharf_agent::api::preview::{DeploymentStep, PreviewDeployment, StartedPreview, is_path_segment};
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::{parse_duration, show_duration};
 
 use super::api_caller::ApiCaller;
+use super::context::CommandContext;
+use super::failure::CommandFailure;
 use super::interruptible::run_interruptible;
-use super::{CommandContext, CommandFailure, print};
+use super::output::print;
+use commit_line::commit_line;
 
 /// Number of log lines shown. The last ones are shown, because the end says how the deployment ended.
 const MAX_SHOWN_LOG_LINES: usize = 200;
@@ -264,24 +268,9 @@ fn deployment_text(deployment: &PreviewDeployment) -> String {
     out
 }
 
-/// Formats a commit: `0a1b2c3d main first line of its message (files: 1 added, 2 modified)`.
-fn commit_line(commit: &PreviewCommit) -> String {
-    let sha: String = commit.sha.as_deref().unwrap_or_default().chars().take(8).collect();
-    let message = commit.message.as_deref().and_then(|message| message.lines().next()).unwrap_or_default();
-    let branch = commit.branch.as_deref().unwrap_or_default();
-    let files = &commit.files_changed;
-    let counts = [(files.added, "added"), (files.modified, "modified"), (files.removed, "removed")];
-    let counts: Vec<String> =
-        counts.into_iter().filter_map(|(n, what)| n.filter(|n| *n > 0).map(|n| format!("{n} {what}"))).collect();
-    let counts = if counts.is_empty() { String::new() } else { format!("(files: {})", counts.join(", ")) };
-    let words = [sha.as_str(), branch, message, counts.as_str()];
-    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use docwharf_agent::api::preview::ChangedFileCounts;
 
     fn deployment(status: &str, summary: Option<&str>, logs: usize) -> PreviewDeployment {
         PreviewDeployment {
@@ -330,27 +319,6 @@ mod tests {
             assert!(sheet.contains(&format!("logs     {first}")), "{sheet}");
             assert_eq!(sheet.lines().count(), 201 + usize::from(left_out.is_some()));
             assert!(left_out.is_none_or(|words| sheet.trim_end().ends_with(words)), "{sheet}");
-        }
-    }
-
-    #[test]
-    fn a_commit_is_a_line_of_what_is_known_of_it() {
-        let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        for (sha, branch, message, [added, modified, removed], expected) in [
-            (
-                "0a1b2c3d4e5f",
-                "main",
-                "first\nsecond",
-                [Some(1), Some(2), Some(0)],
-                "0a1b2c3d main first (files: 1 added, 2 modified)",
-            ),
-            ("0a1b2c3", "main", "", [None, None, Some(3)], "0a1b2c3 main (files: 3 removed)"),
-            ("", "", "first", [Some(0), None, None], "first"),
-            ("", "", "", [None; 3], ""),
-        ] {
-            let files_changed = ChangedFileCounts { added, modified, removed };
-            let commit = PreviewCommit { sha: text(sha), branch: text(branch), message: text(message), files_changed };
-            assert_eq!(commit_line(&commit), expected);
         }
     }
 }

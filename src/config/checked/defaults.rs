@@ -5,7 +5,8 @@ use std::path::Path;
 use docwharf_serve::security_headers::{DEFAULT_REFERRER_POLICY, FramePolicy};
 
 use super::super::key_documents::example_config;
-use super::super::keys::{ValueType, find_key, keys};
+use super::super::key_table::ValueType;
+use super::super::keys::{AGENT_KEYS, keys};
 use super::super::show::{as_toml, lists_as_toml, values_in_force};
 use super::super::written::WrittenConfig;
 use super::{Config, check};
@@ -168,7 +169,7 @@ fn setting(key: &str, value: &str) -> String {
 
 /// A configuration that writes down the default of this key.
 fn written(name: &str) -> Config {
-    let key = find_key(name).expect("a key");
+    let key = AGENT_KEYS.find_key(name).expect("a key");
     checked(&setting(name, key.default)).unwrap_or_else(|problems| panic!("{name}: {problems:#?}"))
 }
 

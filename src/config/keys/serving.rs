@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ANY_SIZE, ConfigKey, KEY, Section, ValueType};
+use crate::config::key_table::{ANY_SIZE, ConfigKey, KEY, Section, ValueType};
 
 pub(super) const SERVER: Section = Section {
     name: "server",

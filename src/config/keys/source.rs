@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ConfigKey, KEY, Section, ValueType};
+use crate::config::key_table::{ConfigKey, KEY, Section, ValueType};
 
 pub(super) const STATIC_EXPORT: Section = Section {
     name: "staticExport",

@@ -12,12 +12,12 @@ use support::http::{Connection, Response, get};
 use support::hub::{FOLDER, Hub, JOBS, data, error};
 use support::{end, until, write_site};
 
-const ADMIN: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n";
-const SEARCHES: &str = "/v1/analytics/docs/searches";
-const THEIR_SEARCHES: &str = "/v1/analytics/secrets/searches";
+pub(super) const ADMIN: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n";
+pub(super) const SEARCHES: &str = "/v1/analytics/docs/searches";
+pub(super) const THEIR_SEARCHES: &str = "/v1/analytics/secrets/searches";
 
 /// Acme and umbrella, each with a folder and a key, with these tables before them; the key is umbrella's.
-fn hub(tables: &str) -> (Hub, String) {
+pub(super) fn hub(tables: &str) -> (Hub, String) {
     let mut hub = Hub::with(ADMIN, &format!("{tables}{TWO}"));
     write_site(&hub.path("site"), &[("index.html", "<p>acme")]);
     write_site(&hub.path("other"), &[("index.html", "<p>umbrella")]);
@@ -27,7 +27,7 @@ fn hub(tables: &str) -> (Hub, String) {
 }
 
 /// A text that packing makes a quarter smaller.
-fn noise(len: usize) -> String {
+pub(super) fn noise(len: usize) -> String {
     let mut state = 7_u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -37,10 +37,8 @@ fn noise(len: usize) -> String {
 }
 
 /// A number that metrics tell of a resource.
-fn metric(hub: &Hub, name: &str, resource: &str) -> u64 {
-    let log = hub.log();
-    let admin = log.rsplit("health and metrics are at http://").next().and_then(|rest| rest.split('/').next()).unwrap();
-    let text = get(admin, "/metrics").text();
+pub(super) fn metric(hub: &Hub, name: &str, resource: &str) -> u64 {
+    let text = get(&hub.admin_address(), "/metrics").text();
     let begin = format!("docwharf_origin_resource_{name}{{resource=\"{resource}\"}} ");
     let line = text.lines().find_map(|line| line.strip_prefix(&begin));
     line.unwrap_or_else(|| panic!("no {begin}: {text}")).parse().unwrap()
@@ -48,18 +46,18 @@ fn metric(hub: &Hub, name: &str, resource: &str) -> u64 {
 
 /// It says when to come back, and names the key of the limit.
 #[track_caller]
-fn refused(answer: &Response, key: &str) {
+pub(super) fn refused(answer: &Response, key: &str) {
     assert_eq!(answer.status, 429, "{}", answer.text());
     assert!(error(answer).contains(key), "{}", answer.text());
     assert!(answer.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
 }
 
-fn batch(id: &str, events: &[Value]) -> Value {
+pub(super) fn batch(id: &str, events: &[Value]) -> Value {
     json!({ "batchId": id, "events": events })
 }
 
 /// A request with a body that does not come; `expect` waits to be asked for it.
-fn half_sent(hub: &Hub, key: &str, target: &str, len: usize, expect: bool) -> Connection {
+pub(super) fn half_sent(hub: &Hub, key: &str, target: &str, len: usize, expect: bool) -> Connection {
     let mut connection = Connection::open(hub.address());
     let expect = if expect { "Expect: 100-continue\r\n" } else { "" };
     let head = format!(
@@ -330,7 +328,7 @@ fn bundles_are_bounded_for_each_organization_though_their_links_work_and_others_
 
 /// Umbrella's folder becomes a bundle that its link leads to.
 #[track_caller]
-fn theirs_are_exported(hub: &Hub, umbrella: &str) {
+pub(super) fn theirs_are_exported(hub: &Hub, umbrella: &str) {
     let started = hub.ask(umbrella, "POST", JOBS, Some(&json!({ "domain": "docs.umbrella.example" })));
     assert_eq!(started.status, 202, "{}", started.text());
     let job = data(&started)["jobId"].as_str().unwrap().to_owned();
@@ -358,7 +356,7 @@ fn nothing_is_packed_onto_a_disk_that_is_nearly_full_and_jobs_and_keys_have_room
 }
 
 /// A site that never answers: who crawls it is at it for as long as it has patience.
-fn silent() -> String {
+pub(super) fn silent() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -476,45 +474,4 @@ fn every_error_of_analytics_has_details() {
         }
     }
     panic!("a hundred questions an hour have a bound");
-}
-
-#[test]
-fn one_organization_takes_all_data_that_it_can_and_anothers_questions_and_exports_work() {
-    let (hub, umbrella) =
-        hub("[limits.total]\nrows = 20000\nbundleBytes = \"3MiB\"\n[exports]\nlinkLifetime = \"1h\"\n");
-    write_site(&hub.path("site"), &[("a.txt", &noise(900_000))]);
-    let held: Vec<_> = (0..3).map(|_| half_sent(&hub, &hub.key, SEARCHES, 8 << 20, false)).collect();
-    until("bodies are held", || metric(&hub, "in_use", "bodyBytes") == 3 * (8 << 20));
-    let more: Vec<_> = (0..200).map(|_| half_sent(&hub, &hub.key, SEARCHES, 8 << 20, true)).collect();
-    for mut connection in more {
-        refused(&connection.response(false), "limits.organization.bodyBytes");
-    }
-    drop(held);
-    until("they are gone", || metric(&hub, "in_use", "bodyBytes") == 0);
-    let term = |n: usize| json!({ "query": format!("{n:0500}"), "time": "2026-11-01T10:00:00Z" });
-    let full = (0..30).find(|n| {
-        let events: Vec<Value> = (0..1000).map(|event| term(n * 1000 + event)).collect();
-        hub.post(SEARCHES, &batch(&n.to_string(), &events)).status == 429
-    });
-    assert_eq!(full, Some(18), "all but what is left to others, and a row for each batch");
-    for _ in 0..6 {
-        hub.ended(&hub.export(&json!({})));
-    }
-    assert!(metric(&hub, "in_use", "bundleBytes") <= 2 << 20, "a place is left");
-    std::thread::scope(|scope| {
-        for _ in 0..16 {
-            scope.spawn(|| (0..5).for_each(|_| drop(hub.get(&format!("{SEARCHES}?limit=100")))));
-        }
-        for _ in 0..4 {
-            scope.spawn(|| drop(hub.post(JOBS, &json!({ "domain": "docs.acme.example" }))));
-        }
-        let events = searches("moat", 60, 1);
-        let answer = hub.ask(&umbrella, "POST", THEIR_SEARCHES, Some(&batch("b", &events)));
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        for _ in 0..5 {
-            let answer = hub.ask(&umbrella, "GET", THEIR_SEARCHES, None);
-            assert_eq!((answer.status, &data(&answer)["totalSearches"]), (200, &json!(60)), "{}", answer.text());
-        }
-        theirs_are_exported(&hub, &umbrella);
-    });
 }

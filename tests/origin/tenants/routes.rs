@@ -47,16 +47,9 @@ impl Stand {
         Stand { hub, reads, revoked, umbrella, umbrella_reads, job, deployment }
     }
 
-    /// The address on which health and metrics are told.
-    fn admin(&self) -> String {
-        let log = self.hub.log();
-        let told = log.rsplit("health and metrics are at http://").next().and_then(|rest| rest.split('/').next());
-        told.expect("an address").to_owned()
-    }
-
     /// What there is of acme's, by numbers that no refusal may change.
     fn numbers(&self) -> Vec<String> {
-        let metrics = get(&self.admin(), "/metrics").text();
+        let metrics = get(&self.hub.admin_address(), "/metrics").text();
         let is_number = |line: &&str| {
             ["docwharf_origin_jobs{", "docwharf_origin_previews ", "docwharf_origin_searches_total "]
                 .iter()
@@ -287,7 +280,7 @@ fn addresses_outside_of_v1_answer_everybody_alike_and_links_take_no_key() {
         assert!(missing.is_empty(), "{file}: no case is about {missing:?}");
     }
 
-    let admin = stand.admin();
+    let admin = stand.hub.admin_address();
     let keys = [&hub.key, &stand.reads, &stand.umbrella, &stand.revoked].map(String::as_str);
     for (address, cases) in [(hub.address(), &on_api), (admin.as_str(), &on_admin)] {
         for (target, alone, with_key) in cases {

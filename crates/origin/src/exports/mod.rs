@@ -30,12 +30,13 @@ use docwharf_site::seal::SealOptions;
 
 use super::api_types::Job as Shown;
 use super::database::{Database, DatabaseError};
+use super::error::OriginError;
 use super::limits::SharedResource;
+use super::random_bytes::random_bytes;
 use super::settings::OriginProject;
 use super::shares::{LimitReached, ResourcePools, ResourceShare};
 use super::source::JobContext;
 use super::stale_work::remove_work_folder;
-use super::{OriginError, random_bytes};
 
 use progress::JobProgress;
 pub(super) use retention::BundleRetention;

@@ -11,7 +11,8 @@ use crate::shares::{LimitReached, ResourcePools};
 use docwharf_base::clock::now_unix_millis;
 use docwharf_base::model::units::{show_duration, show_size};
 
-use super::{ExportJobs, rows};
+use super::ExportJobs;
+use super::rows::{self, BundleByteLimits};
 
 /// Limits of the bundles that are kept.
 #[derive(Debug, Clone, Copy)]
@@ -24,13 +25,6 @@ pub(crate) struct BundleRetention {
     pub(crate) min_free: Option<u64>,
     /// Time that a job stays after its end, and after the end of its last link, whatever the other limits.
     pub(crate) young: Duration,
-}
-
-/// Sizes of bundles in bytes; beyond them the oldest that may be removed are removed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BundleByteLimits {
-    pub(crate) organization: u64,
-    pub(crate) total: u64,
 }
 
 impl BundleRetention {

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use super::retention::BundleByteLimits;
 use docwharf_base::model::digest::Digest;
 
 /// Maximum number of finished jobs deleted in one transaction, so that none takes long.
@@ -42,6 +41,13 @@ pub(super) struct JobRow {
     pub(super) updated: i64,
     pub(super) error: Option<String>,
     pub(super) made: Option<CompletedBundle>,
+}
+
+/// Sizes of bundles in bytes; beyond them the oldest that may be removed are removed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BundleByteLimits {
+    pub(crate) organization: u64,
+    pub(crate) total: u64,
 }
 
 const COLUMNS: &str = "id, organization, project, domain, version, paths, status, progress, pages, created, updated, error, kind, digest, bytes";

@@ -49,7 +49,7 @@ use docwharf_site::sealed_version::SealedVersion;
 
 use super::database::{Database, DatabaseError};
 use super::limits::SharedResource;
-use super::random_bytes;
+use super::random_bytes::random_bytes;
 use super::shares::ResourcePools;
 use super::source::JobContext;
 use super::source::git::{self, Git};

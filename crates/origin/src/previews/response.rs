@@ -6,6 +6,7 @@ use http::{HeaderName, HeaderValue, Request, Response};
 use docwharf_serve::Site;
 use docwharf_serve::body::ResponseBody;
 use docwharf_serve::handler::handle;
+use docwharf_serve::peer::Peer;
 
 /// `X-Robots-EntityTag`, a header field of search engines that the `http` crate does not define.
 const ROBOTS: HeaderName = HeaderName::from_static("x-robots-tag");
@@ -14,7 +15,7 @@ const ROBOTS: HeaderName = HeaderName::from_static("x-robots-tag");
 /// response. Only the client's own cache may store it, and must revalidate it before each use, hashed assets included:
 /// a preview can change or disappear at any time.
 pub fn respond_to_preview<B>(site: &Site, request: &Request<B>) -> Response<ResponseBody> {
-    let mut response = handle(site, request);
+    let mut response = handle(site, request, request.extensions().get::<Peer>().copied());
     let fields = response.headers_mut();
     fields.insert(ROBOTS, HeaderValue::from_static("noindex"));
     fields.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));

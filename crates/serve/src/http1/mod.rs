@@ -1,10 +1,10 @@
-//! HTTP/1.1 without hyper for plain requests (see [`head`]), which are most of what a site receives. The first request
-//! on a connection that is not plain goes to hyper with every byte of it, and so does everything after it.
+//! HTTP/1.1 without hyper for plain requests (see [`request_head`]), which are most of what a site receives. The first
+//! request on a connection that is not plain goes to hyper with every byte of it, and so does everything after it.
 //!
 //! In a turn the connection reads what has arrived into a buffer of the thread and parses each request head. It takes
-//! the response from the cache ([`super::memo`]) or from the handler, and writes its head ([`render`]) and body in one
-//! write. Short responses to pipelined requests are written together. The connection keeps only what has to wait: a
-//! partial request head, and bytes that the peer has not accepted yet.
+//! the response from the cache or from the handler ([`super::respond`]), and writes its head and body in one write.
+//! Short responses to pipelined requests are written together. The connection keeps only what has to wait: a partial
+//! request head, and bytes that the peer has not accepted yet.
 
 pub mod request_head;
 mod response_head;
@@ -22,16 +22,16 @@ use http::header::CONNECTION;
 use http::{HeaderName, HeaderValue, Method, Request, Uri};
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::Site;
-use super::connection::{HEAD_TIMEOUT, WaitReason};
+use super::connection_deadlines::{HEAD_TIMEOUT, WaitReason};
 use super::header_pool;
+use super::logged_body::{LoggedBody, LoggedChunk};
 use super::peer::Peer;
-use super::response_cache::{self, HeadFormat, SiteState};
-use super::service::respond;
+use super::respond::{respond_from_cache, respond_now};
+use super::response_cache::{CacheLookup, HeadFormat};
+use super::site::Site;
 use super::turn::{RESPONSE_COST, TurnBudget, UNCACHED_RESPONSE_COST, end_turn};
 
 pub use super::lazy_stream::SendFile;
-pub(super) use request_head::is_plain_host;
 use request_head::{HeadOutcome, PlainRequestHead, for_each_field, parse_head};
 use send_buffer::Http1SendBuffer;
 
@@ -214,51 +214,37 @@ impl Http1Connection {
         self.begun.store(true, Ordering::Relaxed);
         self.deadline = None;
         self.out.take_buffer();
-        if self.respond_from_cache(&head) {
+        let lookup = head.cache_key.as_ref().and_then(|key| CacheLookup::new(&self.site, key, HeadFormat::Lines));
+        let cached = lookup.and_then(|lookup| respond_from_cache(&self.site, &lookup, &mut self.out.head));
+        if let Some(body) = cached {
+            self.end_response(head.closes, Some(body.into()), None);
             self.cost += RESPONSE_COST;
         } else {
-            self.respond(&head, build_request(&head)?);
+            self.respond(&head, lookup, build_request(&head)?);
             self.cost += UNCACHED_RESPONSE_COST;
         }
         Some(head.bytes.len())
     }
 
-    /// Answers from the cache; false if the response is not cached.
-    fn respond_from_cache(&mut self, head: &PlainRequestHead<'_>) -> bool {
-        let (Some(question), Some(state)) = (&head.cache_key, SiteState::of(&self.site)) else { return false };
-        let out = &mut self.out.head;
-        let Some((status, body)) = response_cache::find_cached(&self.site, state, question, HeadFormat::Lines, out)
-        else {
-            return false;
-        };
-        self.site.count(status);
-        self.is_last |= head.closes;
-        response_head::write_end(self.is_last, out);
-        self.out.set_body(Some(body.into()), None);
-        true
-    }
-
     /// Answers a request that is not cached, and caches the response if possible.
-    fn respond(&mut self, head: &PlainRequestHead<'_>, mut request: Request<()>) {
-        let state = SiteState::of(&self.site);
-        let begun = self.site.log().map(|_| Instant::now());
-        if self.site.depends_on_client() {
-            request.extensions_mut().insert(self.peer);
-        }
-        let response = respond(&self.site, &request, begun);
-        header_pool::recycle_header_map(std::mem::take(request.headers_mut()));
-        let (parts, body) = response.into_parts();
+    fn respond(&mut self, head: &PlainRequestHead<'_>, lookup: Option<CacheLookup<'_>>, request: Request<()>) {
+        let (parts, body) = respond_now(&self.site, request, self.peer).into_parts();
         let closes = parts.headers.get(CONNECTION).is_some_and(|value| value == "close");
         let out = &mut self.out.head;
         let before = out.len();
         response_head::write_head(parts.status, &parts.headers, body.len(), out);
-        if let (Some(state), Some(question), Some(again), false) = (state, &head.cache_key, body.again(), closes) {
-            response_cache::store(state, question, HeadFormat::Lines, parts.status, &out[before..], again.clone());
+        if let (Some(lookup), Some(location), false) = (lookup, body.location(), closes) {
+            lookup.store(parts.status, &out[before..], location.clone());
         }
         header_pool::recycle_header_map(parts.headers);
-        self.is_last |= head.closes || closes;
-        response_head::write_end(self.is_last, out);
-        self.out.set_body(None, Some(body));
+        self.end_response(head.closes || closes, None, Some(body));
+    }
+
+    /// Writes the end of a head, and sets the body behind it.
+    fn end_response(&mut self, closes: bool, chunk: Option<LoggedChunk>, body: Option<LoggedBody>) {
+        self.is_last |= closes;
+        response_head::write_end(self.is_last, &mut self.out.head);
+        self.out.set_body(chunk, body);
     }
 }
 

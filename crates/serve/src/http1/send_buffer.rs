@@ -27,7 +27,7 @@ thread_local! {
 /// The bytes that the peer has not accepted yet.
 #[derive(Default)]
 pub(super) struct Http1SendBuffer {
-    /// Response heads with short bodies. Call [`Outgoing::take_buffer`] before a response is added.
+    /// Response heads with short bodies. Call [`Http1SendBuffer::take_buffer`] before a response is added.
     pub(super) head: Vec<u8>,
     /// The number of bytes of `head` that the peer has accepted.
     at: usize,
@@ -194,7 +194,9 @@ mod tests {
     use tokio::io::AsyncWrite;
 
     use super::*;
-    use crate::body::{BodyChunk, BodySegment, ResponseBody};
+    use crate::body::ResponseBody;
+    use crate::body_chunk::BodyChunk;
+    use crate::inflating_body::BodySegment;
     use docwharf_base::codec::deflate::Deflater;
     use docwharf_site::memfd_arena::MemfdArena;
 

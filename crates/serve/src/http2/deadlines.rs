@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::connection::HEAD_TIMEOUT;
+use crate::connection_deadlines::HEAD_TIMEOUT;
 
 /// The time within which some DATA must be sent while a response waits for a window. Below HTTP, [`crate::progress`]
 /// allows 67 s between acknowledged bytes.

@@ -5,9 +5,8 @@ use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderName, HeaderValue, Method, Request, Version};
 
-use crate::handler::is_host;
 use crate::header_pool;
-use crate::http1::is_plain_host;
+use crate::host_field::{is_host, is_plain_host};
 use crate::response_cache::{CacheKey, set_key_part};
 
 use super::hpack::DecodedFields;
@@ -29,7 +28,7 @@ pub(super) struct RequestFields<'a> {
 /// Checks the fields of a request; `None` if it is malformed (RFC 9113, section 8.1.1).
 pub(super) fn check_request_fields(fields: &DecodedFields) -> Option<RequestFields<'_>> {
     let mut asked = RequestFields::default();
-    let mut question = CacheKey::default();
+    let mut key = CacheKey::default();
     let (mut is_whole, mut is_past_pseudo, mut host) = (true, false, None);
     for (name, value) in fields.iter() {
         if !is_value(value) {
@@ -56,9 +55,9 @@ pub(super) fn check_request_fields(fields: &DecodedFields) -> Option<RequestFiel
             return None;
         }
         match name {
-            b"accept-encoding" => is_whole &= set_key_part(&mut question.encodings, value),
-            b"accept" => is_whole &= set_key_part(&mut question.types, value),
-            b"if-none-match" => is_whole &= set_key_part(&mut question.tags, value),
+            b"accept-encoding" => is_whole &= set_key_part(&mut key.encodings, value),
+            b"accept" => is_whole &= set_key_part(&mut key.types, value),
+            b"if-none-match" => is_whole &= set_key_part(&mut key.tags, value),
             b"host" => (host, is_whole) = (Some(value), false),
             b"range" | b"if-range" | b"if-match" | b"if-modified-since" | b"if-unmodified-since" => is_whole = false,
             b"content-length" => {
@@ -74,11 +73,11 @@ pub(super) fn check_request_fields(fields: &DecodedFields) -> Option<RequestFiel
     if !has_required_pseudo_fields(&asked) || host.is_some_and(|host| !is_same_host(&asked, host)) {
         return None;
     }
-    question.is_head = asked.method == b"HEAD";
-    question.target = std::str::from_utf8(asked.target).ok()?;
-    is_whole &= question.is_head || asked.method == b"GET";
+    key.is_head = asked.method == b"HEAD";
+    key.target = std::str::from_utf8(asked.target).ok()?;
+    is_whole &= key.is_head || asked.method == b"GET";
     is_whole &= matches!(asked.scheme, b"http" | b"https");
-    asked.cache_key = is_whole.then_some(question);
+    asked.cache_key = is_whole.then_some(key);
     Some(asked)
 }
 
@@ -209,8 +208,8 @@ mod tests {
         let more = [("accept-encoding", "gzip"), ("accept", "*/*"), ("if-none-match", "\"x\""), ("te", "trailers")];
         let list = fields(&[&USUAL[..], &more].concat());
         let asked = check_request_fields(&list).unwrap();
-        let question = CacheKey { is_head: false, target: "/a?b", encodings: b"gzip", types: b"*/*", tags: b"\"x\"" };
-        assert_eq!(asked.cache_key, Some(question));
+        let key = CacheKey { is_head: false, target: "/a?b", encodings: b"gzip", types: b"*/*", tags: b"\"x\"" };
+        assert_eq!(asked.cache_key, Some(key));
         let request = build_request(&asked, &list).unwrap();
         assert_eq!((request.uri().to_string().as_str(), request.headers().len()), ("https://docs.example/a?b", 4));
         for field in [("range", "bytes=0-1"), ("host", "docs.example"), ("accept", ""), ("if-modified-since", "x")] {

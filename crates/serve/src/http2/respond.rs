@@ -1,19 +1,16 @@
 //! Responses on HTTP/2: from a decoded request to frames.
 
 use std::cell::RefCell;
-use std::sync::Arc;
-use std::time::Instant;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use http::{HeaderMap, Request, Response, StatusCode};
 
 use crate::body::ResponseBody;
 use crate::fixed_responses;
-use crate::handler::pending_asset;
 use crate::header_pool;
 use crate::logged_body::{LoggedBody, LoggedChunk};
-use crate::response_cache::{self, CacheKey, HeadFormat, SiteState};
-use crate::service::{respond, respond_refused};
+use crate::respond::{SiteResponse, respond, respond_from_cache, respond_refused};
+use crate::response_cache::{CacheLookup, HeadFormat};
 use crate::turn::{RESPONSE_COST, UNCACHED_RESPONSE_COST};
 
 use super::frame::{self, ErrorCode, Http2Error};
@@ -50,63 +47,41 @@ impl Http2Connection {
         if is_last && asked.content_length.is_some_and(|length| length > 0) {
             return Err(malformed);
         }
-        let known = asked.cache_key.and_then(|question| Some((question, SiteState::of(&self.site)?)));
-        if let Some((question, state)) = &known
-            && self.respond_from_cache(id, is_last, question, *state)
+        let lookup = asked.cache_key.as_ref().and_then(|key| CacheLookup::new(&self.site, key, HeadFormat::Block));
+        if let Some(lookup) = &lookup
+            && self.respond_from_cache(id, is_last, lookup)
         {
             self.spend(RESPONSE_COST);
             return Ok(());
         }
         self.spend(UNCACHED_RESPONSE_COST);
-        let mut request = build_request(&asked, fields).ok_or(malformed)?;
-        let site = Arc::clone(&self.site);
-        if site.depends_on_client() {
-            request.extensions_mut().insert(self.peer);
+        let request = build_request(&asked, fields).ok_or(malformed)?;
+        match respond(&self.site, request, self.peer) {
+            SiteResponse::Now(response) => self.queue_response(id, !is_last, response.into_inner(), lookup),
+            SiteResponse::Later(response) => {
+                self.deferred.push(DeferredResponse { stream: id, is_request_open: !is_last, widened: 0, response });
+            }
         }
-        let begun = site.log().map(|_| Instant::now());
-        if let Some(asset) =
-            site.is_opening().then(|| pending_asset(&site, site.current().as_deref(), &request)).flatten()
-        {
-            let answer = Box::pin(async move {
-                site.retained_versions.wait_for(&asset).await;
-                respond(&site, &request, begun)
-            });
-            self.deferred.push(DeferredResponse {
-                stream: id,
-                is_request_open: !is_last,
-                widened: 0,
-                response: answer,
-            });
-            return Ok(());
-        }
-        let response = respond(&site, &request, begun);
-        header_pool::recycle_header_map(std::mem::take(request.headers_mut()));
-        self.queue_response(id, !is_last, response, known);
         Ok(())
     }
 
     /// Answers with `refusal`, after access control, and with an entry in the access log.
-    fn refuse(&mut self, id: u32, is_last: bool, mut request: Request<()>, refusal: Response<ResponseBody>) {
-        if self.site.depends_on_client() {
-            request.extensions_mut().insert(self.peer);
-        }
-        let begun = self.site.log().map(|_| Instant::now());
-        let response = respond_refused(&self.site, &request, begun, refusal);
+    fn refuse(&mut self, id: u32, is_last: bool, request: Request<()>, refusal: Response<ResponseBody>) {
+        let response = respond_refused(&self.site, request, self.peer, refusal);
         self.queue_response(id, !is_last, response, None);
     }
 
     /// Answers from the response cache; false if the response is not cached.
-    fn respond_from_cache(&mut self, id: u32, is_last: bool, question: &CacheKey<'_>, state: SiteState) -> bool {
+    fn respond_from_cache(&mut self, id: u32, is_last: bool, lookup: &CacheLookup<'_>) -> bool {
         let is_first = !self.has_sent_head;
         let site = &self.site;
-        let known = self.send_buffer.write(|queue| {
+        let cached = self.send_buffer.write(|queue| {
             let at = queue.len();
             queue.extend_from_slice(&[0; frame::HEADER_BYTES]);
             if is_first {
                 queue.push(encode::TABLE_SIZE_ZERO);
             }
-            let Some((status, body)) = response_cache::find_cached(site, state, question, HeadFormat::Block, queue)
-            else {
+            let Some(body) = respond_from_cache(site, lookup, queue) else {
                 queue.truncate(at);
                 return None;
             };
@@ -115,29 +90,28 @@ impl Http2Connection {
             let flags = frame::END_HEADERS | if body.is_empty() { frame::END_STREAM } else { 0 };
             let head = frame::encode_header(queue.len() - at - frame::HEADER_BYTES, frame::HEADERS, flags, id);
             queue[at..][..frame::HEADER_BYTES].copy_from_slice(&head);
-            Some((status, body))
+            Some(body)
         });
-        let Some((status, body)) = known else { return false };
+        let Some(body) = cached else { return false };
         self.has_sent_head = true;
-        self.site.count(status);
         let body = Some(body).filter(|body| !body.is_empty());
         self.start_body(id, !is_last, body, None);
         true
     }
 
-    /// Queues the head of a response, caches it under the key in `known`, and starts sending the body.
+    /// Queues the head of a response, caches it if there is a `lookup`, and starts sending the body.
     pub(super) fn queue_response(
         &mut self,
         id: u32,
         is_fed: bool,
         response: Response<LoggedBody>,
-        known: Option<(CacheKey<'_>, SiteState)>,
+        lookup: Option<CacheLookup<'_>>,
     ) {
         let (parts, body) = response.into_parts();
         let mut block = Vec::with_capacity(512);
         encode_head(parts.status, &parts.headers, body.len(), &mut block);
-        if let (Some((question, state)), Some(again)) = (known, body.again()) {
-            response_cache::store(state, &question, HeadFormat::Block, parts.status, &block, again.clone());
+        if let (Some(lookup), Some(location)) = (lookup, body.location()) {
+            lookup.store(parts.status, &block, location.clone());
         }
         header_pool::recycle_header_map(parts.headers);
         append_date(&mut block);

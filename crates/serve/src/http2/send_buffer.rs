@@ -25,7 +25,7 @@ const MAX_SLICES: usize = 64;
 thread_local! {
     /// The buffer of the thread: nearly always everything is sent at the end of a turn, so one buffer serves all
     /// connections.
-    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static IDLE_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The bytes that are queued for sending on one connection.
@@ -78,7 +78,7 @@ impl SendBuffer {
     /// Lets `write` append to the buffer, and returns its result.
     pub(super) fn write<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         if self.queue.capacity() == 0 {
-            self.queue = ROOM.take();
+            self.queue = IDLE_BUFFER.take();
         }
         let before = self.queue.len();
         let written = write(&mut self.queue);
@@ -180,7 +180,7 @@ impl SendBuffer {
             let mut room = std::mem::take(&mut self.queue);
             if room.capacity() <= MAX_QUEUED_BYTES {
                 room.clear();
-                ROOM.set(room);
+                IDLE_BUFFER.set(room);
             }
         }
     }

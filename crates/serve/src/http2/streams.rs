@@ -330,7 +330,8 @@ mod tests {
     #[test]
     fn a_body_that_breaks_off_is_reset_and_one_whose_reader_still_writes_is_known() {
         let mut streams = Streams::default();
-        let broken = ResponseBody::inflating(Bytes::from_static(b"\xff"), [crate::body::BodySegment::Inflated(0, 10)]);
+        let broken =
+            ResponseBody::inflating(Bytes::from_static(b"\xff"), [crate::inflating_body::BodySegment::Inflated(0, 10)]);
         streams.begin(1, None, Some(broken.into()), false);
         streams.begin(3, None, Some(ResponseBody::full("x").into()), true);
         assert_eq!(turn(&mut streams), [(1, 4, false), (3, 1, true)]);
@@ -348,7 +349,7 @@ mod tests {
         let mut streams = Streams::default();
         let all = 3 * MAX_INFLATING as u32;
         for at in 0..all {
-            let body = ResponseBody::inflating(coded.clone(), [crate::body::BodySegment::Inflated(0, 10)]);
+            let body = ResponseBody::inflating(coded.clone(), [crate::inflating_body::BodySegment::Inflated(0, 10)]);
             streams.begin(2 * at + 1, None, Some(body.into()), false);
         }
         let mut sent = Vec::new();
@@ -406,7 +407,8 @@ mod tests {
         assert_eq!(turn(&mut streams), [(1, 1, true), (5, 1, true)]);
         assert_eq!((streams.next_answered_upload(), streams.next_answered_upload()), (Some(1), None));
         // A stream that was reset needs no further RST_STREAM.
-        let broken = ResponseBody::inflating(Bytes::from_static(b"\xff"), [crate::body::BodySegment::Inflated(0, 10)]);
+        let broken =
+            ResponseBody::inflating(Bytes::from_static(b"\xff"), [crate::inflating_body::BodySegment::Inflated(0, 10)]);
         streams.begin(9, None, Some(broken.into()), true);
         assert_eq!(turn(&mut streams), [(9, 4, false)]);
         assert_eq!(streams.next_answered_upload(), None);

@@ -16,8 +16,8 @@ const MAX_UPLOADS: usize = 256;
 const MAX_DISCARDED_BYTES: u64 = 16 << 20;
 const DISCARDED_BYTES_PER_RESPONSE: u64 = 64 << 10;
 
-/// The number of bytes of a body that are read and discarded after its response. A client that is stopped by `RST_STREAM`
-/// may lose the response with it (curl before 8), so a short body may end by itself.
+/// The number of bytes of a body that are read and discarded after its response. A client that is stopped by
+/// `RST_STREAM` may lose the response with it (curl before 8), so a short body may end by itself.
 const MAX_DISCARDED_BODY_BYTES: u64 = 4 << 20;
 /// The least number of bytes by which the window of a stream is widened.
 const MIN_WINDOW_UPDATE: u32 = WINDOW_UPDATE_BYTES as u32;

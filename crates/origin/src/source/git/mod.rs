@@ -311,9 +311,9 @@ pub fn make_among(
         cell.build(chosen, build, commit.made)?;
         cell.sweep()?;
     }
-    let site = site_folder::output(&site, git.output.as_deref())?;
+    let site = site_folder::open(&site, git.output.as_deref())?;
     site_folder::remove_unpublishable(&site, watch)?;
-    Ok(BuiltSite { site, commit: commit.commit })
+    Ok(BuiltSite { site: site.path().to_owned(), commit: commit.commit })
 }
 
 /// Checks out a branch; afterwards only its files remain.

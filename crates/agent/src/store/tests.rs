@@ -1,0 +1,155 @@
+//! Tests of reading a store: its versions, their names, and the record.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use super::*;
+use crate::store::operations::StoreOperations;
+use crate::store::record::LabelledVersion;
+use crate::store::writer::StoreWriter;
+use docwharf_base::model::digest::Digest;
+
+/// An id that begins with these bytes.
+fn id(begin: &[u8]) -> VersionId {
+    let mut bytes = [0; 32];
+    bytes[..begin.len()].copy_from_slice(begin);
+    VersionId(Digest(bytes))
+}
+
+#[test]
+fn a_version_is_called_by_a_label_first_and_by_digits_that_begin_no_other_id() {
+    let (a, b, c) = (id(&[0xab; 5]), id(&[0xab, 0xab, 0xab, 0xab, 0x01]), id(&[0xcd; 8]));
+    let versions = [a, b, c].map(|id| StoredVersion { id, bytes: 1, receipts: Vec::new() });
+    let mut record = StoreRecord::default();
+    let labels = [("stable", a), ("cdcdcdcd", b), ("abababab", c), ("lost", id(b"lost")), ("cdcdcdcdcd", id(b"lost"))];
+    for (label, version) in labels {
+        let labelled = LabelledVersion { version, source: String::new(), sha256: None, time: String::new() };
+        record.labels.insert(label.to_owned(), labelled);
+    }
+    let found = |name: &str| named(name, &record, &versions).ok();
+    let cases = [
+        ("stable", Some(a)),
+        ("Stable", None),
+        // A label wins also where it is a prefix of the id of one or several versions.
+        ("cdcdcdcd", Some(b)),
+        ("abababab", Some(c)),
+        // A label whose version is missing does not hide an id with this prefix.
+        ("cdcdcdcdcd", Some(c)),
+        ("lost", None),
+        ("ababababab", Some(a)),
+        ("ABABABAB01", Some(b)),
+        ("cdcdcdc", None),
+        ("cdcdcdce", None),
+        ("", None),
+    ];
+    for (name, expected) in cases {
+        assert_eq!(found(name), expected, "{name}");
+    }
+    record.labels.clear();
+    let refused = |name: &str| named(name, &record, &versions).unwrap_err();
+    assert!(matches!(refused("abababab"), StoreError::Ambiguous(_)));
+    assert!(matches!(refused("abababa"), StoreError::Unknown(_)));
+    assert!(matches!(refused("stable"), StoreError::Unknown(_)));
+}
+
+#[test]
+fn versions_are_told_by_their_last_arrival_the_newest_first() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(VersionStore::at(&dir.path().join("none")).versions().is_ok_and(|versions| versions.is_empty()));
+    let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
+    let (early, late, again, bare) = (id(b"a"), id(b"b"), id(b"c"), id(b"d"));
+    let arrivals = [(early, 1), (late, 5), (again, 7), (again, 2), (early, 1)];
+    for (version, minute) in arrivals {
+        let receipt = Receipt {
+            time: format!("2026-11-21T10:{minute:02}:00Z"),
+            who: String::new(),
+            source: String::new(),
+            kind: String::new(),
+            archive_sha256: None,
+            archive_bytes: None,
+            label: None,
+            job: None,
+            validator: None,
+            sent_bytes: None,
+            looked: false,
+        };
+        writer.receive(version, &receipt).unwrap();
+    }
+    for (n, version) in [early, late, again, bare].into_iter().enumerate() {
+        fs::create_dir(writer.store().version_dir(version)).unwrap();
+        fs::write(writer.store().version_dir(version).join(IMAGE), vec![0; n]).unwrap();
+    }
+    // Neither of these is a version.
+    fs::create_dir(writer.store().version_dir(id(b"e"))).unwrap();
+    fs::create_dir(dir.path().join("versions/other")).unwrap();
+    fs::write(dir.path().join("versions/other").join(IMAGE), "").unwrap();
+    let broken = dir.path().join("receipts").join(late.to_string()).join("9.json");
+    fs::write(broken, "{").unwrap();
+    let versions = writer.store().versions().unwrap();
+    let told: Vec<_> = versions.iter().map(|stored| (stored.id, stored.bytes, stored.receipts.len())).collect();
+    assert_eq!(told, [(again, 2, 2), (late, 1, 1), (early, 0, 2), (bare, 3, 0)]);
+    assert!(versions[0].receipts.is_sorted_by_key(|receipt| receipt.time.as_str()));
+    assert!(writer.store().has(bare) && !writer.store().has(id(b"e")) && !writer.store().has(id(b"f")));
+    assert_eq!(writer.store().named(&early.to_string()).unwrap(), early);
+}
+
+#[test]
+fn a_staged_copy_is_removed_through_the_open_store_and_nothing_else_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
+    let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
+    let (store, staging) = (writer.store(), root.join("staging"));
+    fs::create_dir_all(elsewhere.join("staging")).unwrap();
+    let files = [root.join("downloads/copy"), elsewhere.join("copy"), elsewhere.join("staging/copy")];
+    for file in &files {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "x").unwrap();
+    }
+    fs::write(staging.join("copy"), "x").unwrap();
+    for path in [&files[0], &staging.join("../downloads/copy"), &staging.join("0/copy"), &root, Path::new("copy")] {
+        store.remove_staged_copy(path);
+    }
+    assert!(staging.join("copy").exists());
+    // A link of that name is removed, not its target.
+    symlink(&files[1], staging.join("link")).unwrap();
+    store.remove_staged_copy(&staging.join("link"));
+    assert!(!staging.join("link").is_symlink());
+    store.remove_staged_copy(&staging.join("copy"));
+    assert!(!staging.join("copy").exists());
+    // Another user exchanges the names on the way: the path of the copy now leads to another file of its name.
+    fs::write(staging.join("copy"), "x").unwrap();
+    fs::rename(&root, dir.path().join("moved")).unwrap();
+    symlink(&elsewhere, &root).unwrap();
+    store.remove_staged_copy(&staging.join("copy"));
+    assert!(files[2].exists(), "the file that the path leads to now");
+    assert!(!dir.path().join("moved/staging/copy").exists(), "the copy in the store that was opened");
+    fs::write(dir.path().join("moved/staging/copy"), "x").unwrap();
+    fs::rename(dir.path().join("moved/staging"), dir.path().join("moved/was")).unwrap();
+    symlink(elsewhere.join("staging"), dir.path().join("moved/staging")).unwrap();
+    store.remove_staged_copy(&staging.join("copy"));
+    for file in &files[1..] {
+        assert!(file.exists(), "{}", file.display());
+    }
+    assert!(dir.path().join("moved/downloads/copy").exists() && dir.path().join("moved/was/copy").exists());
+    fs::remove_file(dir.path().join("moved/staging")).unwrap();
+}
+
+#[test]
+fn a_record_that_is_not_there_is_empty_and_any_other_is_read_or_told_to_be_damaged_or_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = VersionStore::at(dir.path());
+    assert_eq!(store.record().unwrap(), StoreRecord::default());
+    let put = |text: &str| fs::write(dir.path().join(record::FILE), text).unwrap();
+    put("{\"schemaVersion\": 2, \"configError\": \"x\"}");
+    assert_eq!(store.record().unwrap().config_error.as_deref(), Some("x"));
+    put("{\"schemaVersion\": 3}");
+    assert!(matches!(store.record(), Err(StoreError::Later { found: 3, .. })));
+    for damaged in ["", "{", "{}", "{\"schemaVersion\": 2,\n  \"sum\": \"0000000000000000\"\n}\n"] {
+        put(damaged);
+        assert!(matches!(store.record(), Err(StoreError::Damaged { .. })), "{damaged:?}");
+    }
+    fs::remove_file(dir.path().join(record::FILE)).unwrap();
+    fs::create_dir(dir.path().join(record::FILE)).unwrap();
+    assert!(matches!(store.record(), Err(StoreError::Io { .. })), "what cannot be read is not empty");
+}

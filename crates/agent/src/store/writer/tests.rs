@@ -1,0 +1,106 @@
+//! Tests of committing versions and of the record, in a store where another user exchanges names.
+
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::symlink;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+
+use super::*;
+use docwharf_base::model::digest::Digest;
+
+#[test]
+fn an_image_that_was_exchanged_for_a_link_changes_no_file_and_becomes_no_version() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = dir.path().join("victim");
+    fs::write(&victim, "secret").unwrap();
+    fs::set_permissions(&victim, Permissions::from_mode(0o600)).unwrap();
+    let root = dir.path().join("store");
+    let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
+    let stage = writer.stage().unwrap();
+    let image = stage.directory().create_file(IMAGE, 0o600).unwrap();
+    fs::remove_file(root.join("staging/0").join(IMAGE)).unwrap();
+    symlink(&victim, root.join("staging/0").join(IMAGE)).unwrap();
+    writer.finish_stage(&stage, &image, b"index").unwrap();
+    assert_eq!(victim.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    let id = VersionId(Digest::of(b"x"));
+    assert!(writer.commit(&stage, &image, id, |_| true).is_err());
+    assert!(!root.join("versions").join(id.to_string()).exists());
+}
+
+/// Watches the names that are moved into and out of a directory.
+fn watch_moves(directory: &Directory) -> OwnedFd {
+    let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&watch, directory.path(), WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO).unwrap();
+    watch
+}
+
+/// Returns the moves of the name "old" since [`watch_moves`], in their order.
+fn moves_of_old(watch: &OwnedFd) -> Vec<ReadFlags> {
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut events = inotify::Reader::new(watch, &mut buffer);
+    let mut moves = Vec::new();
+    while let Ok(event) = events.next() {
+        if event.file_name() == Some(c"old") {
+            moves.push(event.events() & (ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO));
+        }
+    }
+    moves
+}
+
+/// Whether the file system of this directory can exchange names.
+fn can_exchange(directory: &Path) -> bool {
+    let directory = Directory::open(directory).unwrap();
+    for name in ["a", "b"] {
+        directory.create_directory(name, 0o755).unwrap();
+    }
+    directory.exchange("a", &directory, "b").is_ok()
+}
+
+#[test]
+fn a_folder_is_replaced_in_one_step_or_file_by_file() {
+    for (replace, is_one_step) in [(mend as fn(&_, &_, &_) -> _, true), (replace_files, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("store");
+        let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
+        let (stage, versions) = (writer.stage().unwrap(), writer.store().folder("versions").unwrap());
+        let old = versions.create_directory("old", 0o755).unwrap();
+        for name in [IMAGE, INDEX] {
+            old.replace(name, 0o644, b"old").unwrap();
+            stage.directory().replace(name, 0o644, b"new").unwrap();
+        }
+        let id_of = |directory: &Directory| FileId::from_metadata(&directory.metadata().unwrap());
+        let watch = watch_moves(&versions);
+        replace(&stage, &versions, "old").unwrap();
+        for name in [IMAGE, INDEX] {
+            assert_eq!(fs::read(root.join("versions/old").join(name)).unwrap(), b"new");
+            assert_ne!(fs::read(root.join("staging/0").join(name)).unwrap_or_default(), b"new");
+        }
+        let (at_version, at_stage) = (versions.directory("old").unwrap(), stage.parent.directory("0").unwrap());
+        if is_one_step && can_exchange(dir.path()) {
+            assert_eq!((id_of(&at_version), id_of(&at_stage)), (id_of(stage.directory()), id_of(&old)));
+            // An exchange reports the directory that comes before the one that leaves. Renames of one name after
+            // another report them the other way round, and between them there is no version of this name.
+            assert_eq!(moves_of_old(&watch), [ReadFlags::MOVED_TO, ReadFlags::MOVED_FROM]);
+        } else {
+            assert_eq!((id_of(&at_version), id_of(&at_stage)), (id_of(&old), id_of(stage.directory())));
+            assert_eq!(moves_of_old(&watch), [], "the folder stays");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_record_that_is_a_link_is_not_kept_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, secret) = (dir.path().join("store"), dir.path().join("secret"));
+    fs::write(&secret, "secret").unwrap();
+    let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
+    symlink(&secret, root.join(record::FILE)).unwrap();
+    let damage = writer.record().unwrap_err();
+    assert!(writer.keep_damaged(&damage).is_err() && !root.join(record::DAMAGED).exists());
+    symlink(&secret, root.join("versions/x")).unwrap();
+    symlink(dir.path(), root.join("receipts/x")).unwrap();
+    drop(writer);
+    drop(StoreWriter::open(&root, Duration::ZERO).unwrap());
+    assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
+}

@@ -1,0 +1,393 @@
+//! The response to a request for a file of a version: its form, preconditions, ranges, body and header fields.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, CONTENT_RANGE, CONTENT_TYPE,
+    ETAG, LAST_MODIFIED, LINK, VARY,
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use percent_encoding::percent_encode;
+
+use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::encode_sets;
+use docwharf_base::model::site_path::is_page;
+use docwharf_site::index::{EntryCompression, IndexEntry};
+use docwharf_site::lookup::SiteFiles;
+use docwharf_site::media_types::CacheClass;
+use docwharf_site::sealed_version::SealedVersion;
+
+use super::body::{BodyLocation, ResponseBody};
+use super::body_chunk::BodyChunk;
+use super::byte_range::{self, RequestedRange};
+use super::conditional::{self, PreconditionOutcome};
+use super::csp_header::ServedFile;
+use super::entity_tag::EntityTag;
+use super::file_body::{gzip_chunk, gzip_len};
+use super::header_pool;
+use super::inflating_body::BodySegment;
+use super::multipart::Multipart;
+use super::negotiate::{self, AcceptedCodings, ResponseForm};
+use super::page_cache::{MAX_SMALL_PAGE_BYTES, PageSource};
+use super::request_context::RequestContext;
+use super::site::Site;
+
+/// The largest size, in bytes, of a compressed file of which identity ranges are served. A larger file that is not in
+/// the cache of inflated files is sent as a whole (docs/design/http.md, rule 8). Also the largest gzip or dense form in
+/// which several ranges are served.
+const MAX_RANGE_SOURCE_BYTES: u64 = 16 << 20;
+
+/// The response to a request for a file.
+pub(super) struct FileResponse<'a> {
+    site: &'a Site,
+    version: &'a SealedVersion,
+    file: usize,
+    entry: IndexEntry,
+    form: ResponseForm,
+    /// The body if the form is a dense coding; otherwise empty.
+    dense: Bytes,
+    /// The CRC-32 of `dense`.
+    dense_crc: u32,
+    tag: EntityTag,
+    headers: &'a HeaderMap,
+    is_head: bool,
+    /// Whether the file is negotiated against Markdown or HTML.
+    kind: MarkdownRole,
+}
+
+/// The source of the bytes of a body.
+enum BodySource {
+    /// All bytes are available.
+    Available(BodyChunk),
+    /// The bytes are inflated as they are sent, those before a range as well, unless the file is small or in the cache
+    /// by then.
+    Inflated,
+    /// The bytes are inflated as they are sent, and the file is so large that ranges are not served.
+    TooLargeForRanges,
+}
+
+/// The role of a file in content negotiation between HTML and Markdown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MarkdownRole {
+    /// The file is not negotiated.
+    NotNegotiated,
+    /// The file is a page, and this other file is its Markdown.
+    Page(usize),
+    /// The file is the Markdown that was chosen instead of its page.
+    Markdown,
+}
+
+impl<'a> FileResponse<'a> {
+    /// Creates the response to a request for this file.
+    pub(super) fn new(context: &'a RequestContext<'_>, version: &'a SealedVersion, file: usize) -> FileResponse<'a> {
+        let (site, headers) = (context.site(), context.headers());
+        let entry = version.entry(file);
+        let (form, dense, dense_crc) = match entry.coding {
+            EntryCompression::Stored => (ResponseForm::Identity, Bytes::new(), 0),
+            // An archive is sent without a content coding, although the image stores it compressed: some clients would
+            // save the coded bytes under its name.
+            EntryCompression::Deflate if version.is_archive(file) => (ResponseForm::Identity, Bytes::new(), 0),
+            EntryCompression::Deflate => {
+                site.choose_form(version, file, gzip_len(&entry), AcceptedCodings::parse(headers))
+            }
+        };
+        // A strong entity tag identifies the bytes that are sent, so that of a coded form includes a checksum of the
+        // coded bytes.
+        let tag = match form {
+            ResponseForm::Identity => EntityTag::of_content(&entry.content, None),
+            ResponseForm::Gzip => EntityTag::of_content(&entry.content, Some((b'g', entry.coded_crc))),
+            ResponseForm::Dense(ContentCoding::Brotli) => {
+                EntityTag::of_content(&entry.content, Some((b'b', dense_crc)))
+            }
+            ResponseForm::Dense(ContentCoding::Zstd) => EntityTag::of_content(&entry.content, Some((b'z', dense_crc))),
+        };
+        FileResponse {
+            site,
+            version,
+            file,
+            entry,
+            form,
+            dense,
+            dense_crc,
+            tag,
+            headers,
+            is_head: context.is_head(),
+            kind: MarkdownRole::NotNegotiated,
+        }
+    }
+
+    /// Creates the response for a page, or for its Markdown if the client prefers that.
+    pub(super) fn negotiated(
+        context: &'a RequestContext<'_>,
+        version: &'a SealedVersion,
+        file: usize,
+    ) -> FileResponse<'a> {
+        let (file, kind) = match version.markdown(file) {
+            None => (file, MarkdownRole::NotNegotiated),
+            Some(markdown) if negotiate::prefers_markdown(context.headers()) => (markdown, MarkdownRole::Markdown),
+            Some(markdown) => (file, MarkdownRole::Page(markdown)),
+        };
+        FileResponse { kind, ..FileResponse::new(context, version, file) }
+    }
+
+    /// Returns the response after preconditions, ranges and method were evaluated.
+    pub(super) fn send(self) -> Response<ResponseBody> {
+        match conditional::evaluate_preconditions(
+            self.headers,
+            self.tag.as_str(),
+            self.site.content_dates(self.entry.modified),
+        ) {
+            PreconditionOutcome::NotModified => self.response(StatusCode::NOT_MODIFIED, self.no_body()),
+            PreconditionOutcome::Failed => self.respond_without_body(StatusCode::PRECONDITION_FAILED),
+            PreconditionOutcome::Proceed => self.respond_with_range(),
+        }
+    }
+
+    /// Returns the length of the whole body in the chosen form, in bytes.
+    fn len(&self) -> u64 {
+        match self.form {
+            ResponseForm::Identity => self.entry.len,
+            ResponseForm::Gzip => gzip_len(&self.entry),
+            ResponseForm::Dense(_) => self.dense.len() as u64,
+        }
+    }
+
+    fn respond_with_range(&self) -> Response<ResponseBody> {
+        let len = self.len();
+        let dated = (self.form == ResponseForm::Identity).then(|| self.site.content_dates(self.entry.modified));
+        let may = conditional::if_range_matches(self.headers, self.tag.as_str(), dated);
+        match if may { byte_range::parse_range(self.headers, len) } else { RequestedRange::Whole } {
+            RequestedRange::Whole => self.respond_whole(StatusCode::OK),
+            RequestedRange::NotSatisfiable => {
+                let mut response = self.respond_without_body(StatusCode::RANGE_NOT_SATISFIABLE);
+                set_field(response.headers_mut(), CONTENT_RANGE, &format!("bytes */{len}"));
+                response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
+                response
+            }
+            RequestedRange::Slice(start, end) => self.respond_slice(start, end, len),
+            RequestedRange::Slices(slices) => {
+                self.respond_multipart(&slices, len).unwrap_or_else(|| self.respond_whole(StatusCode::OK))
+            }
+        }
+    }
+
+    fn respond_slice(&self, start: u64, end: u64, len: u64) -> Response<ResponseBody> {
+        let body = match self.body_source() {
+            BodySource::TooLargeForRanges => return self.respond_whole(StatusCode::OK),
+            _ if self.is_head => ResponseBody::empty(),
+            BodySource::Available(chunk) => ResponseBody::slice(&chunk.parts(), start, end),
+            BodySource::Inflated => self.inflated_body([BodySegment::Inflated(start, end)]),
+        };
+        let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
+        let headers = response.headers_mut();
+        set_field(headers, CONTENT_RANGE, &format!("bytes {start}-{}/{len}", end - 1));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(end - start));
+        self.add_content_fields(headers);
+        response
+    }
+
+    /// Returns a response with several ranges; `None` if the whole file is sent instead.
+    fn respond_multipart(&self, slices: &[(u64, u64)], len: u64) -> Option<Response<ResponseBody>> {
+        let media_type = self.version.content_type(self.file);
+        let multipart = Multipart::new(slices, len, &self.entry.content, &media_type, self.form.token())?;
+        let origin = self.body_source();
+        let is_good = match &origin {
+            // The search for the boundary is limited to bodies of this size.
+            BodySource::Available(chunk) if self.form != ResponseForm::Identity => {
+                len <= MAX_RANGE_SOURCE_BYTES && !multipart.occurs_in(&chunk.parts())
+            }
+            // All parts are inflated in one pass, so they must be in ascending order. That also applies to a file in
+            // the cache, so that the response does not depend on what is cached.
+            BodySource::Available(_)
+                if self.entry.coding == EntryCompression::Deflate && self.entry.len > MAX_SMALL_PAGE_BYTES =>
+            {
+                multipart.is_ascending()
+            }
+            BodySource::Available(_) => true,
+            BodySource::Inflated => self.entry.len <= MAX_SMALL_PAGE_BYTES || multipart.is_ascending(),
+            BodySource::TooLargeForRanges => false,
+        };
+        if !is_good {
+            return None;
+        }
+        let (content_type, total) = (multipart.content_type(), multipart.total());
+        let body = match origin {
+            _ if self.is_head => ResponseBody::empty(),
+            BodySource::Available(chunk) => multipart.body(&chunk.parts()),
+            BodySource::Inflated | BodySource::TooLargeForRanges => self.inflated_body(multipart.segments()),
+        };
+        let mut response = self.response(StatusCode::PARTIAL_CONTENT, body);
+        let headers = response.headers_mut();
+        set_field(headers, CONTENT_TYPE, &content_type);
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(total));
+        headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        Some(response)
+    }
+
+    /// Returns a response with the whole file.
+    pub(super) fn respond_whole(&self, status: StatusCode) -> Response<ResponseBody> {
+        let body = match self.body_source() {
+            _ if self.is_head => self.no_body(),
+            BodySource::Available(chunk) => self.with_location(chunk.into()),
+            BodySource::Inflated | BodySource::TooLargeForRanges => {
+                let body = self.inflated_body([BodySegment::Inflated(0, self.entry.len)]);
+                // The cache may have the file at the next request.
+                if self.site.inflated.accepts_len(self.entry.len) { self.with_location(body) } else { body }
+            }
+        };
+        let mut response = self.response(status, body);
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(self.len()));
+        self.add_content_fields(response.headers_mut());
+        response
+    }
+
+    /// Returns an empty body, which a cached response can have.
+    fn no_body(&self) -> ResponseBody {
+        if self.is_cacheable() {
+            ResponseBody::empty().with_location(BodyLocation::Empty)
+        } else {
+            ResponseBody::empty()
+        }
+    }
+
+    /// Marks the whole body as one that can be found again, if a cached response can have it.
+    fn with_location(&self, body: ResponseBody) -> ResponseBody {
+        if !self.is_cacheable() {
+            return body;
+        }
+        body.with_location(match self.form {
+            ResponseForm::Dense(coding) => BodyLocation::Dense(self.file, coding, self.dense_crc),
+            form => BodyLocation::File(self.file, form),
+        })
+    }
+
+    /// Returns whether the response stays the same until the site changes. It does not if the file belongs to a
+    /// replaced version, which expires, or if its date is in the future, because Last-Modified is then the current
+    /// time.
+    fn is_cacheable(&self) -> bool {
+        let is_served =
+            self.site.load_version().as_ref().is_some_and(|version| std::ptr::eq(&raw const **version, self.version));
+        is_served && header_pool::is_past(self.entry.modified)
+    }
+
+    /// Returns the source of the body's bytes. It must be cheap, because HEAD requests need it as well.
+    fn body_source(&self) -> BodySource {
+        let coded = || self.version.compressed_bytes(&self.entry);
+        match (self.form, self.entry.coding) {
+            (ResponseForm::Gzip, _) => BodySource::Available(gzip_chunk(self.version, &self.entry)),
+            (ResponseForm::Dense(_), _) => BodySource::Available(self.dense.clone().into()),
+            (ResponseForm::Identity, EntryCompression::Stored) => BodySource::Available(coded().into()),
+            (ResponseForm::Identity, EntryCompression::Deflate) => match self.site.inflated.get(&self.entry.content) {
+                Some(page) => BodySource::Available(page.into()),
+                None if self.entry.len <= MAX_RANGE_SOURCE_BYTES => BodySource::Inflated,
+                None => BodySource::TooLargeForRanges,
+            },
+        }
+    }
+
+    /// Returns a body of segments of the file's content, inflated as it is sent.
+    fn inflated_body(&self, wanted: impl IntoIterator<Item = BodySegment>) -> ResponseBody {
+        let source = PageSource {
+            pages: Arc::clone(&self.site.inflated),
+            version: self.version.id,
+            digest: self.entry.content,
+            len: self.entry.len,
+            crc: self.entry.crc,
+        };
+        ResponseBody::page(source, self.version.compressed_bytes(&self.entry), wanted)
+    }
+
+    /// Returns a response without a body that has the fields of the 200 response.
+    fn respond_without_body(&self, status: StatusCode) -> Response<ResponseBody> {
+        let mut response = self.response(status, ResponseBody::empty());
+        if status == StatusCode::PRECONDITION_FAILED {
+            response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
+        }
+        response
+    }
+
+    /// Returns a response with the fields that 200, 206, 304, 412 and 416 share.
+    fn response(&self, status: StatusCode, body: ResponseBody) -> Response<ResponseBody> {
+        let mut response = header_pool::new_response(status, body);
+        if self.site.csp_rules().is_some() {
+            response.extensions_mut().insert(ServedFile::new(self.version, self.file));
+        }
+        let headers = response.headers_mut();
+        set_field(headers, ETAG, self.tag.as_str());
+        if let Some(date) = header_pool::last_modified_value(self.entry.modified) {
+            headers.insert(LAST_MODIFIED, date);
+        }
+        let cache = match self.version.cache_class(self.file) {
+            // Without `public`: a response behind a proxy that authenticates users must not enter shared caches.
+            CacheClass::Immutable => "max-age=31536000, immutable",
+            CacheClass::Revalidate => "no-cache",
+        };
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
+        // 206 and 304 have it where 200 would (RFC 9110, 15.3.7 and 15.4.5). An error is not a representation of the
+        // page.
+        if self.kind == MarkdownRole::Markdown && (status.is_success() || status == StatusCode::NOT_MODIFIED) {
+            set_field(headers, CONTENT_LOCATION, &self.address_of(self.file));
+        }
+        match (self.entry.coding, self.kind) {
+            (EntryCompression::Stored, MarkdownRole::NotNegotiated) => {}
+            (EntryCompression::Deflate, MarkdownRole::NotNegotiated) => {
+                drop(headers.insert(VARY, HeaderValue::from_static("accept-encoding")));
+            }
+            // Either the page or its Markdown may be compressed, so both fields are named.
+            (_, _) => drop(headers.insert(VARY, HeaderValue::from_static("accept, accept-encoding"))),
+        }
+        response
+    }
+
+    /// Adds the fields that describe a body.
+    fn add_content_fields(&self, headers: &mut HeaderMap) {
+        match self.version.content_type(self.file) {
+            Cow::Borrowed(known) => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static(known))),
+            Cow::Owned(other) => set_field(headers, CONTENT_TYPE, &other),
+        }
+        headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        if let Some(token) = self.form.token() {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static(token));
+        }
+        if is_page(self.version.index().path(self.file)) || self.kind == MarkdownRole::Markdown {
+            self.add_link_field(headers);
+        }
+    }
+
+    /// Adds a Link field that tells AI assistants of the page's Markdown and of the site's `llms.txt` (llmstxt.org).
+    fn add_link_field(&self, headers: &mut HeaderMap) {
+        if !matches!(self.kind, MarkdownRole::Page(_)) && self.version.llms.is_none() {
+            return;
+        }
+        let markdown = match self.kind {
+            MarkdownRole::Page(file) => {
+                Some(format!("<{}>; rel=\"alternate\"; type=\"text/markdown\"", self.address_of(file)))
+            }
+            MarkdownRole::NotNegotiated | MarkdownRole::Markdown => None,
+        };
+        let llms = self.version.llms.map(|file| format!("<{}>; rel=\"describedby\"", self.address_of(file)));
+        match (markdown, llms) {
+            (Some(markdown), Some(llms)) => set_field(headers, LINK, &format!("{markdown}, {llms}")),
+            (Some(one), None) | (None, Some(one)) => set_field(headers, LINK, &one),
+            (None, None) => {}
+        }
+    }
+
+    /// Returns the URL path of a file of the site.
+    fn address_of(&self, file: usize) -> String {
+        format!(
+            "{}{}",
+            self.site.settings.base_path,
+            percent_encode(self.version.index().path(file), encode_sets::LOCATION_PATH)
+        )
+    }
+}
+
+/// Sets a field to a value made by this program, which has no characters that a field must not have.
+fn set_field(headers: &mut HeaderMap, name: http::HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}

@@ -1,0 +1,104 @@
+//! The checks of a request before its path matters: whether the client may read the site, and whether method, target
+//! and header fields are acceptable.
+
+use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
+use http::{HeaderValue, Response, Version};
+
+use super::body::ResponseBody;
+use super::fixed_responses;
+use super::host_field::is_host;
+use super::request_context::{MethodClass, RequestContext};
+
+/// Returns the 403 response if the client may not read the site. It is the same for every path and method, so it does
+/// not show which paths exist.
+pub(super) fn check_access(context: &RequestContext<'_>) -> Option<Response<ResponseBody>> {
+    let access = &context.access_control().access;
+    if access.is_open() || access.admits(context.client(), context.headers()) {
+        return None;
+    }
+    let mut response = fixed_responses::forbidden(context.is_head());
+    if context.headers().contains_key(TRANSFER_ENCODING) {
+        // What follows such a head on the connection cannot be trusted (RFC 9112, section 6.1).
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Some(response)
+}
+
+/// Returns the response if the request is answered whatever its path leads to: because it is malformed, or because its
+/// method is not one that reads.
+pub(super) fn check_request(context: &RequestContext<'_>) -> Option<Response<ResponseBody>> {
+    let head = context.is_head();
+    // No resource takes a request body. hyper drops Content-Length next to Transfer-Encoding, so a request with both
+    // looks like one with Transfer-Encoding alone. Both are refused and the connection is closed (RFC 9112, 6.1).
+    if context.headers().contains_key(TRANSFER_ENCODING) || !has_valid_host(context) {
+        return Some(fixed_responses::bad_request(head, true));
+    }
+    match context.method_class() {
+        MethodClass::Get | MethodClass::Head => {}
+        MethodClass::Options => return Some(fixed_responses::options()),
+        MethodClass::Unsupported => return Some(fixed_responses::method_not_allowed()),
+    }
+    // hyper parses a target without a leading slash as the authority of a CONNECT request.
+    if !context.target().path().starts_with('/') {
+        return Some(fixed_responses::bad_request(head, true));
+    }
+    let has_control = context.decoded_path().iter().any(|&byte| byte < 0x20 || byte == 0x7f);
+    has_control.then(|| fixed_responses::bad_request(head, false))
+}
+
+/// Returns whether the request has one Host field with a valid value, or none where none is needed (RFC 9112, 3.2).
+fn has_valid_host(context: &RequestContext<'_>) -> bool {
+    let mut hosts = context.headers().get_all(HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) => context.protocol() != Version::HTTP_11,
+        (Some(host), None) => is_host(host),
+        (Some(_), Some(_)) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, Method, Request};
+
+    use super::*;
+    use crate::access::{AccessControl, AccessPolicy};
+    use crate::cidr::IpRanges;
+    use crate::peer::Peer;
+    use crate::{Site, SiteSettings};
+
+    fn access(is_listed: bool) -> AccessPolicy {
+        AccessPolicy { allow: is_listed.then(|| IpRanges::parse(&["192.0.2.0/24"]).unwrap()), user_header: None }
+    }
+
+    fn refused(site: &Site, method: &Method, fields: &[(HeaderName, &str)]) -> Option<Response<ResponseBody>> {
+        let mut request = Request::new(());
+        *request.method_mut() = method.clone();
+        for (name, value) in fields {
+            request.headers_mut().append(name.clone(), value.parse().unwrap());
+        }
+        let peer = Peer { address: ([203, 0, 113, 7], 4711).into(), is_encrypted: false };
+        check_access(&RequestContext::new(site, &request, Some(peer)))
+    }
+
+    #[test]
+    fn a_refusal_closes_only_where_what_follows_the_head_cannot_be_trusted() {
+        let access_control = AccessControl { access: access(true), proxies: IpRanges::default() };
+        let closed = Site::new(SiteSettings { access_control, ..SiteSettings::default() });
+        let open = Site::new(SiteSettings::default());
+        let chunked = (TRANSFER_ENCODING, "chunked");
+        for (method, fields, closes) in [
+            (Method::GET, &[][..], false),
+            (Method::HEAD, &[], false),
+            (Method::POST, &[], false),
+            (Method::GET, std::slice::from_ref(&chunked), true),
+        ] {
+            assert!(refused(&open, &method, fields).is_none(), "{method}");
+            let answer = refused(&closed, &method, fields).unwrap();
+            assert_eq!(answer.status(), 403, "{method}");
+            assert_eq!(answer.headers().get(CONNECTION).is_some_and(|value| value == "close"), closes, "{method}");
+            assert_eq!(answer.body().is_empty(), method == Method::HEAD, "{method}");
+        }
+        closed.set_access_control(AccessControl { access: access(false), proxies: IpRanges::default() });
+        assert!(refused(&closed, &Method::GET, &[]).is_none(), "who may read can change");
+    }
+}

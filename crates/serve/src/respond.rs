@@ -1,0 +1,118 @@
+//! The way from a request to its response, the same for every protocol: the fast path of HTTP/1.1, hyper and HTTP/2
+//! only parse requests and write responses.
+//!
+//! A request is first looked up in the response cache ([`respond_from_cache`]). If that has no response, the request is
+//! passed to the handler, which applies access control and the header stages; the response is counted and, if there is
+//! an access log, logged ([`respond`]).
+
+use std::future::{Future, Ready, ready};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use http::{Request, Response};
+
+use super::body::ResponseBody;
+use super::body_chunk::BodyChunk;
+use super::handler;
+use super::header_pool;
+use super::logged_body::LoggedBody;
+use super::peer::Peer;
+use super::request_context::RequestContext;
+use super::response_cache::CacheLookup;
+use super::site::Site;
+
+/// A response of a site. It is available at once, except while the versions that were replaced before a start are being
+/// opened.
+#[allow(clippy::large_enum_variant)] // nearly all are the large variant, and a box would cost an allocation for each
+pub(super) enum SiteResponse {
+    Now(Ready<Response<LoggedBody>>),
+    Later(DeferredSiteResponse),
+}
+
+/// A response that waits until a replaced version is open.
+pub(super) type DeferredSiteResponse = Pin<Box<dyn Future<Output = Response<LoggedBody>> + Send>>;
+
+impl Future for SiteResponse {
+    type Output = Response<LoggedBody>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response<LoggedBody>> {
+        match self.get_mut() {
+            SiteResponse::Now(response) => Pin::new(response).poll(context),
+            SiteResponse::Later(response) => response.as_mut().poll(context),
+        }
+    }
+}
+
+/// Answers a request from the response cache: appends the head of the response to `out`, counts the response and
+/// returns its body. If the cache has no usable response, `out` is unchanged and `None` is returned.
+#[inline]
+pub(super) fn respond_from_cache(site: &Site, lookup: &CacheLookup<'_>, out: &mut Vec<u8>) -> Option<BodyChunk> {
+    let (status, body) = lookup.find(site, out)?;
+    site.count(status);
+    Some(body)
+}
+
+/// Answers a request that the cache has no response to. A request for an asset of a replaced version waits while that
+/// version may still be opened.
+pub(super) fn respond<B: Send + 'static>(site: &Arc<Site>, request: Request<B>, peer: Peer) -> SiteResponse {
+    let arrival = Arrival::now(site, peer);
+    if site.is_opening()
+        && let Some(asset) = handler::pending_asset(&RequestContext::new(site, &request, Some(peer)))
+    {
+        let site = Arc::clone(site);
+        return SiteResponse::Later(Box::pin(async move {
+            site.retained_versions.wait_for(&asset).await;
+            respond_with(&site, request, arrival, handler::respond)
+        }));
+    }
+    SiteResponse::Now(ready(respond_with(site, request, arrival, handler::respond)))
+}
+
+/// Answers a request as [`respond`] does, but never waits for a replaced version.
+pub(super) fn respond_now<B>(site: &Site, request: Request<B>, peer: Peer) -> Response<LoggedBody> {
+    respond_with(site, request, Arrival::now(site, peer), handler::respond)
+}
+
+/// Answers a request with `refusal` whatever it asks for, unless the client may not read the site at all.
+pub(super) fn respond_refused<B>(
+    site: &Site,
+    request: Request<B>,
+    peer: Peer,
+    refusal: Response<ResponseBody>,
+) -> Response<LoggedBody> {
+    respond_with(site, request, Arrival::now(site, peer), |context| handler::refuse(context, refusal))
+}
+
+/// The connection on which a request arrived, and when it did, if it is logged.
+#[derive(Clone, Copy)]
+struct Arrival {
+    peer: Peer,
+    time: Option<Instant>,
+}
+
+impl Arrival {
+    fn now(site: &Site, peer: Peer) -> Arrival {
+        Arrival { peer, time: site.log().map(|_| Instant::now()) }
+    }
+}
+
+/// Answers a request with the response that `make` returns, counts it and logs it.
+fn respond_with<B>(
+    site: &Site,
+    mut request: Request<B>,
+    arrival: Arrival,
+    make: impl FnOnce(&RequestContext<'_>) -> Response<ResponseBody>,
+) -> Response<LoggedBody> {
+    let context = RequestContext::new(site, &request, Some(arrival.peer));
+    let response = make(&context);
+    site.count(response.status());
+    let response = match site.log().zip(arrival.time) {
+        None => response.map(LoggedBody::from),
+        Some((log, begun)) => LoggedBody::with_log_line(&context, log, begun, response),
+    };
+    drop(context);
+    header_pool::recycle_header_map(std::mem::take(request.headers_mut()));
+    response
+}

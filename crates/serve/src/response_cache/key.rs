@@ -1,0 +1,91 @@
+//! Keys of the response cache. Pure.
+
+/// The format of a stored head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HeadFormat {
+    /// Text lines, as in HTTP/1.1.
+    Lines,
+    /// A field block (HPACK), as in HTTP/2.
+    Block,
+}
+
+/// A cache key: everything in a request that the response depends on where every client may read the site. The handler
+/// reads no other field of such a request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CacheKey<'a> {
+    /// Whether the method is HEAD; otherwise it is GET.
+    pub(crate) is_head: bool,
+    /// The path and query of the target.
+    pub(crate) target: &'a str,
+    /// The value of Accept-Encoding.
+    pub(crate) encodings: &'a [u8],
+    /// The value of Accept.
+    pub(crate) types: &'a [u8],
+    /// The value of If-None-Match.
+    pub(crate) tags: &'a [u8],
+}
+
+impl<'a> CacheKey<'a> {
+    /// Returns the parts of the key for a head in this format. Different keys have different parts.
+    pub(super) fn pieces(&self, format: HeadFormat) -> [&'a [u8]; 5] {
+        let kind: &[u8] = match (self.is_head, format) {
+            (false, HeadFormat::Lines) => b"G",
+            (true, HeadFormat::Lines) => b"H",
+            (false, HeadFormat::Block) => b"g",
+            (true, HeadFormat::Block) => b"h",
+        };
+        [kind, self.target.as_bytes(), self.encodings, self.types, self.tags]
+    }
+}
+
+/// Compares a stored key, whose parts end in line feeds, with the parts of another. Values contain no line feed, so the
+/// parts are unambiguous.
+pub(super) fn is_same_key(known: &[u8], pieces: &[&[u8]; 5]) -> bool {
+    let mut rest = known;
+    pieces.iter().all(|piece| {
+        let Some((begin, behind)) = rest.split_at_checked(piece.len()) else { return false };
+        let Some((b'\n', behind)) = behind.split_first() else { return false };
+        rest = behind;
+        is_equal_slice(begin, piece)
+    }) && rest.is_empty()
+}
+
+/// Returns whether two slices of equal length are equal. The comparison is inlined: the parts are short, mostly empty,
+/// and five calls of the C library's function took an eighth of the time that a cached response takes in this program
+/// (`perf`, 2026-11-22).
+pub(super) fn is_equal_slice(one: &[u8], other: &[u8]) -> bool {
+    let ((ones, one), (others, other)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
+    ones.iter().zip(others).all(|(one, other)| u64::from_le_bytes(*one) == u64::from_le_bytes(*other))
+        && one.iter().zip(other).all(|(one, other)| one == other)
+}
+
+/// Returns the hash of a key. A client that chooses keys with equal sets can only evict the entries of a few sets.
+pub(super) fn hash_key(pieces: &[&[u8]; 5]) -> u32 {
+    let mut hash = 0u64;
+    for piece in pieces {
+        let (words, end) = piece.as_chunks::<8>();
+        for word in words {
+            hash = mix_bits(hash ^ u64::from_le_bytes(*word));
+        }
+        let mut word = [0; 8];
+        word[..end.len()].copy_from_slice(end);
+        hash = mix_bits(hash ^ u64::from_le_bytes(word) ^ (piece.len() as u64).rotate_right(8));
+    }
+    hash as u32
+}
+
+/// Combines both halves of a product, so that each bit of the input affects each bit of the output.
+fn mix_bits(word: u64) -> u64 {
+    let product = u128::from(word ^ 0x2d35_8dcc_aa6c_78a5) * u128::from(0x9e37_79b9_7f4a_7c15_u64);
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// Sets a part of a key to the value of a field. Returns false if the field occurs twice or is empty, because not all
+/// fields with several values are evaluated alike; such a request is not answered from the cache.
+pub(crate) fn set_key_part<'a>(place: &mut &'a [u8], value: &'a [u8]) -> bool {
+    if !place.is_empty() || value.is_empty() {
+        return false;
+    }
+    *place = value;
+    true
+}

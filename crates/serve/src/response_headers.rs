@@ -1,0 +1,212 @@
+//! Header fields that do not depend on how a response was made: an ordered list of stages, each of which adds the
+//! fields of one subject. A later stage sees the fields of the earlier ones and may change them.
+
+use http::header::{CACHE_CONTROL, STRICT_TRANSPORT_SECURITY};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+
+use super::body::ResponseBody;
+use super::csp_header::ServedFile;
+use super::header_rules::{apply_bundle_rules, apply_operator_rules, may_run_scripts};
+use super::request_context::RequestContext;
+
+/// Adds the fields of one subject to the response to a request.
+type HeaderStage = fn(&RequestContext<'_>, &mut Response<ResponseBody>);
+
+/// The stages in their order.
+const HEADER_STAGES: [HeaderStage; 6] = [
+    add_security_headers,
+    add_content_policy,
+    add_hsts,
+    apply_bundle_rules,
+    // Behind the rules of the bundle, which may set Cache-Control.
+    mark_private,
+    // Last: the operator knows the other fields and may override them.
+    apply_operator_rules,
+];
+
+/// Adds the header fields of all stages to a response.
+pub(super) fn add_response_headers(context: &RequestContext<'_>, response: &mut Response<ResponseBody>) {
+    if response.status().is_informational() {
+        return;
+    }
+    for stage in HEADER_STAGES {
+        stage(context, response);
+    }
+}
+
+/// Adds the fields that protect readers and are the same in every response.
+fn add_security_headers(context: &RequestContext<'_>, response: &mut Response<ResponseBody>) {
+    for (name, value) in &context.site().security_headers.fields {
+        response.headers_mut().insert(name, value.clone());
+    }
+}
+
+/// Adds the content security policy to responses whose policy browsers apply: documents, and scripts that run beside
+/// them. A policy that is already there stays, because browsers enforce both.
+fn add_content_policy(context: &RequestContext<'_>, response: &mut Response<ResponseBody>) {
+    // A client without access must not learn which hosts the site needs. The refusal has no scripts.
+    if response.status() == StatusCode::FORBIDDEN {
+        return;
+    }
+    let site = context.site();
+    let Some((field, before)) = &site.security_headers.csp else { return };
+    // Built-in pages, redirects and refusals contain no file.
+    let file = response.extensions().get::<ServedFile>().copied();
+    // A rule may give a text file the media type of a document.
+    if file.is_some_and(|file| !file.needs_policy && !may_run_scripts(context)) {
+        return;
+    }
+    let policies = site.policies.load();
+    let policies = policies.as_ref().filter(|ready| context.version().is_some_and(|version| version.id == ready.id));
+    let value = match policies {
+        Some(ready) => Some(ready.value(file.filter(|file| file.version == ready.id).map(|file| file.file))),
+        None => before.clone(),
+    };
+    if let Some(value) = value {
+        response.headers_mut().append(field, value);
+    }
+}
+
+/// Adds Strict-Transport-Security if it is configured and the client uses https (RFC 6797, section 7.2).
+fn add_hsts(context: &RequestContext<'_>, response: &mut Response<ResponseBody>) {
+    if let Some(hsts) = &context.site().settings.hsts
+        && context.client().is_https
+    {
+        response.headers_mut().insert(STRICT_TRANSPORT_SECURITY, hsts.clone());
+    }
+}
+
+/// Marks the response as `private` if not every client may read the site, because a shared cache would serve it to
+/// clients without access (RFC 9111, 5.2.2.7).
+fn mark_private(context: &RequestContext<'_>, response: &mut Response<ResponseBody>) {
+    if !context.access_control().access.is_open() {
+        add_private_directive(response.headers_mut());
+    }
+}
+
+fn add_private_directive(headers: &mut HeaderMap) {
+    let values: Vec<&[u8]> = headers.get_all(CACHE_CONTROL).iter().map(HeaderValue::as_bytes).collect();
+    let directives = values.join(&b", "[..]);
+    // `private="name"` applies to one field only.
+    let mut words = directives.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    if words.any(|word| word.eq_ignore_ascii_case(b"private") || word.eq_ignore_ascii_case(b"no-store")) {
+        return;
+    }
+    let comma: &[u8] = if directives.is_empty() { b"" } else { b", " };
+    if let Ok(value) = HeaderValue::from_bytes(&[b"private", comma, &directives].concat()) {
+        headers.insert(CACHE_CONTROL, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::X_CONTENT_TYPE_OPTIONS;
+    use http::{HeaderName, Request};
+
+    use docwharf_site::external::csp::{CspPreset, CspRules};
+
+    use super::*;
+    use crate::access::{AccessControl, AccessPolicy};
+    use crate::cidr::IpRanges;
+    use crate::peer::Peer;
+    use crate::security_headers::ProtectionSettings;
+    use crate::{Site, SiteSettings};
+
+    fn closed() -> AccessControl {
+        let access = AccessPolicy { allow: Some(IpRanges::default()), user_header: None };
+        AccessControl { access, proxies: IpRanges::default() }
+    }
+
+    #[test]
+    fn a_policy_that_holds_without_the_site_is_sent_from_the_first_answer_on_and_not_with_a_refusal() {
+        for (preset, before) in [(CspPreset::Airgap, true), (CspPreset::Connected, false), (CspPreset::Report, false)] {
+            for is_closed in [false, true] {
+                let csp = CspRules { preset, ancestors: Some("'self'"), max_bytes: 3072 };
+                let protection = ProtectionSettings { csp: Some(csp), ..ProtectionSettings::default() };
+                let access_control = if is_closed { closed() } else { AccessControl::default() };
+                let site = Site::new(SiteSettings { protection, access_control, ..SiteSettings::default() });
+                for (status, has_policy, has_fields) in [
+                    (200, before, true),
+                    (404, before, true),
+                    (503, before, true),
+                    (403, false, true),
+                    (103, false, false),
+                ] {
+                    let what = format!("{status} {preset:?} {is_closed}");
+                    let mut answer = Response::new(ResponseBody::empty());
+                    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+                    let request = Request::new(());
+                    add_response_headers(&RequestContext::new(&site, &request, None), &mut answer);
+                    let fields = answer.headers();
+                    assert_eq!(fields.contains_key("content-security-policy"), has_policy, "{what}");
+                    assert_eq!(fields.contains_key(X_CONTENT_TYPE_OPTIONS), has_fields, "{what}");
+                    assert_eq!(fields.contains_key("cache-control"), is_closed && has_fields, "{what}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn strict_transport_security_is_for_those_who_speak_https_where_it_is_configured() {
+        const PROXY: &str = "203.0.113.7";
+        let value = HeaderValue::from_static("max-age=60");
+        let https = (HeaderName::from_static("x-forwarded-proto"), "https");
+        for (is_configured, is_trusted, fields, is_encrypted, expected) in [
+            (true, false, &[][..], true, true),
+            (true, false, &[], false, false),
+            (true, false, std::slice::from_ref(&https), false, false),
+            (true, true, std::slice::from_ref(&https), false, true),
+            (true, true, &[], false, false),
+            (false, true, std::slice::from_ref(&https), true, false),
+        ] {
+            let proxies = if is_trusted { IpRanges::parse(&[PROXY]).unwrap() } else { IpRanges::default() };
+            let access_control = AccessControl { access: AccessPolicy::default(), proxies };
+            let hsts = is_configured.then(|| value.clone());
+            let site = Site::new(SiteSettings { access_control, hsts, ..SiteSettings::default() });
+            let mut request = Request::new(());
+            for (name, value) in fields {
+                request.headers_mut().append(name.clone(), value.parse().unwrap());
+            }
+            let peer = Peer { address: (PROXY.parse::<std::net::IpAddr>().unwrap(), 4711).into(), is_encrypted };
+            let mut response = Response::new(ResponseBody::empty());
+            add_hsts(&RequestContext::new(&site, &request, Some(peer)), &mut response);
+            let sent = response.headers().get(STRICT_TRANSPORT_SECURITY);
+            assert_eq!(sent, Some(&value).filter(|_| expected), "{is_configured} {is_trusted} {is_encrypted}");
+        }
+    }
+
+    #[test]
+    fn where_not_everybody_may_read_nothing_is_for_shared_caches_whatever_was_said_before() {
+        let closed = Site::new(SiteSettings { access_control: closed(), ..SiteSettings::default() });
+        let open = Site::new(SiteSettings::default());
+        for (said, expected) in [
+            (&[][..], &["private"][..]),
+            (&["no-cache"], &["private, no-cache"]),
+            (&["max-age=5", "immutable"], &["private, max-age=5, immutable"]),
+            (&["public, max-age=5"], &["private, public, max-age=5"]),
+            (&["private=\"set-cookie\", max-age=5"], &["private, private=\"set-cookie\", max-age=5"]),
+            (&["x-private, no-stores"], &["private, x-private, no-stores"]),
+            (&["no-store"], &["no-store"]),
+            (&["max-age=5 ,\tPrivate"], &["max-age=5 ,\tPrivate"]),
+            (&["max-age=5", "NO-STORE"], &["max-age=5", "NO-STORE"]),
+        ] {
+            let mut response = Response::new(ResponseBody::empty());
+            for value in said {
+                response.headers_mut().append(CACHE_CONTROL, value.parse().unwrap());
+            }
+            let values = |response: &Response<ResponseBody>| -> Vec<String> {
+                let values = response.headers().get_all(CACHE_CONTROL).iter();
+                values.map(|value| value.to_str().unwrap().to_owned()).collect()
+            };
+            let request = Request::new(());
+            let (open, closed) =
+                (RequestContext::new(&open, &request, None), RequestContext::new(&closed, &request, None));
+            mark_private(&open, &mut response);
+            assert_eq!(values(&response), said, "everybody may read");
+            mark_private(&closed, &mut response);
+            assert_eq!(values(&response), expected, "{said:?}");
+            mark_private(&closed, &mut response);
+            assert_eq!(values(&response), expected, "{said:?}: once is enough");
+        }
+    }
+}

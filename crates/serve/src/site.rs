@@ -1,0 +1,453 @@
+//! A site: the version that is served, and everything else that its responses depend on.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
+use bytes::Bytes;
+use http::StatusCode;
+use tokio::sync::watch;
+
+use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::model::version::VersionId;
+use docwharf_site::external::csp;
+use docwharf_site::lookup::SiteFiles;
+use docwharf_site::rules::RuleSet;
+use docwharf_site::sealed_version::SealedVersion;
+
+use super::access::AccessControl;
+use super::access_log::AccessLog;
+use super::conditional::ContentDates;
+use super::content_changes::ContentChanges;
+use super::csp_header::VersionPolicies;
+use super::damage_reports::DamageReports;
+use super::held_bytes::HELD;
+use super::negotiate::{AcceptedCodings, ResponseForm};
+use super::page_cache::PageCache;
+use super::precompressed::PrecompressedCodings;
+use super::retained_versions::RetainedVersions;
+use super::security_headers::SecurityHeaders;
+use super::site_settings::SiteSettings;
+
+/// A site: the version that is served, and everything else that its responses depend on. Each part can be replaced at
+/// any time; a request keeps the version that was served when it began.
+#[derive(Debug)]
+pub struct Site {
+    pub(super) settings: SiteSettings,
+    /// Identifies this site among all sites of the process.
+    pub(super) number: u64,
+    pub(super) security_headers: SecurityHeaders,
+    pub(super) current: ArcSwapOption<SealedVersion>,
+    /// Versions that were served before.
+    pub(super) retained_versions: RetainedVersions,
+    /// The operator's rules.
+    rules: ArcSwap<RuleSet>,
+    /// The access control.
+    access_control: ArcSwap<AccessControl>,
+    /// The content security policies of a version, once they are computed.
+    pub(super) policies: ArcSwapOption<VersionPolicies>,
+    /// The Brotli and Zstandard forms of a version, once they are made.
+    codings: ArcSwapOption<PrecompressedCodings>,
+    /// The cache of inflated files.
+    pub(super) inflated: Arc<PageCache>,
+    requests: [AtomicU64; STATUS_CLASSES.len()],
+    /// Notifies each time a version was set.
+    version_changes: watch::Sender<()>,
+    content_changes: ContentChanges,
+    /// Incremented after each change of something that responses depend on.
+    edition: AtomicU64,
+    /// Receives a report when stored bytes turn out to differ from what was sealed.
+    damage_reports: Arc<DamageReports>,
+    log: Option<Arc<AccessLog>>,
+}
+
+/// The classes of status codes by which requests are counted.
+pub const STATUS_CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
+
+impl Site {
+    /// Creates a site without a version, which answers every request with 503.
+    pub fn new(settings: SiteSettings) -> Arc<Site> {
+        Site::with_access_log(settings, None)
+    }
+
+    /// Creates a site without a version that writes its requests to an access log, if one is given.
+    pub fn with_access_log(settings: SiteSettings, log: Option<Arc<AccessLog>>) -> Arc<Site> {
+        static SITES: AtomicU64 = AtomicU64::new(0);
+        let damage_reports = Arc::<DamageReports>::default();
+        let inflated = Arc::new(PageCache::new(settings.identity_cache, Arc::clone(&damage_reports)));
+        HELD.set_limit(settings.held_bytes);
+        Arc::new(Site {
+            number: SITES.fetch_add(1, Ordering::Relaxed),
+            security_headers: SecurityHeaders::new(&settings.protection),
+            current: ArcSwapOption::empty(),
+            retained_versions: RetainedVersions::new(settings.asset_grace),
+            rules: ArcSwap::default(),
+            access_control: ArcSwap::from_pointee(settings.access_control.clone()),
+            policies: ArcSwapOption::empty(),
+            codings: ArcSwapOption::empty(),
+            inflated,
+            requests: Default::default(),
+            version_changes: watch::Sender::default(),
+            content_changes: ContentChanges::default(),
+            edition: AtomicU64::new(0),
+            damage_reports,
+            log,
+            settings,
+        })
+    }
+
+    /// Serves `version` from the next request on, and hashed assets of the version before it for the grace period.
+    pub fn set_version(&self, version: SealedVersion) {
+        let id = version.id;
+        // The old version is retained before the new one is stored, so that its assets are found at every moment.
+        if let Some(before) = self.current().filter(|before| before.id != id) {
+            self.note_content_change();
+            if before.rules() != version.rules() {
+                self.content_changes.note_route_change();
+            }
+            self.retained_versions.keep(before, Duration::ZERO);
+        }
+        self.current.store(Some(Arc::new(version)));
+        if self.codings.load().as_ref().is_some_and(|codings| codings.id != id) {
+            self.codings.store(None);
+        }
+        self.retained_versions.remove(id);
+        self.retained_versions.remove_expired();
+        self.invalidate_responses();
+        self.version_changes.send_replace(());
+    }
+
+    /// Serves hashed assets of `version` as well, which was replaced `age` ago, before this process started.
+    pub fn retain_version(&self, version: SealedVersion, age: Duration) {
+        let id = version.id;
+        self.retained_versions.keep(Arc::new(version), age);
+        // The version may have become active again meanwhile.
+        if self.current().is_some_and(|current| current.id == id) {
+            self.retained_versions.remove(id);
+        }
+        self.invalidate_responses();
+    }
+
+    /// Records that until now some path may have led to other content (see [`ContentChanges::note_content_change`]).
+    pub fn note_content_change(&self) {
+        self.content_changes.note_content_change();
+    }
+
+    /// Invalidates all cached responses. Must be called after the change: a thread that reads the new number also sees
+    /// the change.
+    fn invalidate_responses(&self) {
+        self.edition.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the number of calls of [`Site::invalidate_responses`].
+    pub(super) fn edition(&self) -> u64 {
+        self.edition.load(Ordering::Acquire)
+    }
+
+    /// Returns the dates by which preconditions of a file with this modification time are evaluated.
+    pub(super) fn content_dates(&self, modified: i64) -> ContentDates {
+        self.content_changes.dates(modified)
+    }
+
+    /// Returns whether versions that were replaced before this process started are still being opened.
+    pub fn is_opening(&self) -> bool {
+        self.retained_versions.is_opening()
+    }
+
+    /// Returns the time for which hashed assets of a replaced version are served.
+    pub fn asset_grace(&self) -> Duration {
+        self.settings.asset_grace
+    }
+
+    /// Reports that a file could not be sent as it was sealed; `what` says why. The file may be of any version that is
+    /// served or retained, so all of them are reported.
+    pub(super) fn report_damage(&self, what: &str) {
+        let current = self.current().map(|version| version.id);
+        let versions: Vec<VersionId> = current.into_iter().chain(self.retained_versions.ids()).collect();
+        self.damage_reports.report(&versions, what);
+    }
+
+    /// Waits for a report of damage and returns the versions that may be damaged.
+    pub async fn wait_for_damage(&self) -> BTreeSet<VersionId> {
+        self.damage_reports.wait_for_report().await
+    }
+
+    /// Stops serving assets of a replaced version, because the version is to be removed.
+    pub fn release_version(&self, id: VersionId) {
+        self.retained_versions.remove(id);
+        self.invalidate_responses();
+    }
+
+    /// Stops serving assets of versions that were replaced longer ago than the grace period.
+    pub fn release_expired_versions(&self) {
+        self.retained_versions.remove_expired();
+    }
+
+    /// Replaces the operator's rules from the next request on.
+    pub fn set_rules(&self, rules: Arc<RuleSet>) {
+        // Rules can lead a path to another file.
+        if self.current.load().is_some() && **self.rules.load() != *rules {
+            self.note_content_change();
+            self.content_changes.note_route_change();
+        }
+        self.rules.store(rules);
+        self.invalidate_responses();
+    }
+
+    /// Returns the operator's rules.
+    pub fn rules(&self) -> Guard<Arc<RuleSet>> {
+        self.rules.load()
+    }
+
+    /// Replaces the access control from the next request on, also on connections that are open.
+    pub fn set_access_control(&self, access_control: AccessControl) {
+        self.access_control.store(Arc::new(access_control));
+        self.invalidate_responses();
+    }
+
+    /// Returns the access control in force.
+    pub fn access_control(&self) -> Guard<Arc<AccessControl>> {
+        self.access_control.load()
+    }
+
+    /// Returns a receiver that is notified each time a version has been set.
+    pub fn subscribe_to_versions(&self) -> watch::Receiver<()> {
+        self.version_changes.subscribe()
+    }
+
+    /// Returns the settings of content security policies; `None` if none are sent.
+    pub fn csp_rules(&self) -> Option<&csp::CspRules> {
+        self.settings.protection.csp.as_ref()
+    }
+
+    /// Sends these content security policies with responses of the version that they were computed for.
+    pub fn set_policies(&self, policies: VersionPolicies) {
+        self.policies.store(Some(Arc::new(policies)));
+        self.invalidate_responses();
+    }
+
+    /// Serves these Brotli and Zstandard forms of a version to clients that accept them; with `None`, stops serving
+    /// any.
+    pub fn set_precompressed(&self, codings: Option<PrecompressedCodings>) {
+        self.codings.store(codings.map(Arc::new));
+        self.invalidate_responses();
+    }
+
+    /// Returns the body of a file of `version` in a dense coding, if that coding still has the bytes with this CRC-32.
+    pub(super) fn precompressed_body(
+        &self,
+        version: &SealedVersion,
+        file: usize,
+        coding: ContentCoding,
+        crc: u32,
+    ) -> Option<Bytes> {
+        let codings = self.codings.load();
+        let codings = codings.as_ref().filter(|codings| codings.id == version.id)?;
+        codings.body(coding, file).filter(|(_, known)| *known == crc).map(|(body, _)| body)
+    }
+
+    /// Chooses the coding in which a compressed file of `version` is sent; `gzip` is the length of its gzip form in
+    /// bytes. For a dense coding, also returns the body and its CRC-32.
+    pub(super) fn choose_form(
+        &self,
+        version: &SealedVersion,
+        file: usize,
+        gzip: u64,
+        accepted: AcceptedCodings,
+    ) -> (ResponseForm, Bytes, u32) {
+        if accepted.accepts_dense() {
+            let codings = self.codings.load();
+            if let Some(codings) = codings.as_ref().filter(|codings| codings.id == version.id)
+                && let ResponseForm::Dense(coding) = accepted.choose(gzip, |coding| codings.len(coding, file))
+                && let Some((body, crc)) = codings.body(coding, file)
+            {
+                return (ResponseForm::Dense(coding), body, crc);
+            }
+        }
+        (accepted.choose(gzip, |_| None), Bytes::new(), 0)
+    }
+
+    /// Serves no version from the next request on.
+    pub fn remove_version(&self) {
+        self.note_content_change();
+        self.current.store(None);
+        self.codings.store(None);
+        self.invalidate_responses();
+    }
+
+    /// Returns the version that is served.
+    pub fn current(&self) -> Option<Arc<SealedVersion>> {
+        self.current.load_full()
+    }
+
+    /// Returns the version that is served, for the duration of one response. Cheaper than [`Site::current`].
+    pub(super) fn load_version(&self) -> Guard<Option<Arc<SealedVersion>>> {
+        self.current.load()
+    }
+
+    /// Returns the bytes in the cache of inflated files, as `server.identityCache` limits them.
+    pub fn page_cache_bytes(&self) -> u64 {
+        self.inflated.bytes()
+    }
+
+    /// Returns the bytes of memory that responses hold while clients read them, as `server.heldBytes` limits them.
+    pub fn held_bytes(&self) -> u64 {
+        HELD.held()
+    }
+
+    /// Returns the number of requests answered since the start, by class of status code.
+    pub fn request_counts(&self) -> [u64; STATUS_CLASSES.len()] {
+        self.requests.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Returns whether the response or the access log depends on the client.
+    pub(super) fn depends_on_client(&self) -> bool {
+        !self.access_control().access.is_open() || self.settings.hsts.is_some() || self.log.is_some()
+    }
+
+    /// Returns the access log, if there is one.
+    pub fn log(&self) -> Option<&Arc<AccessLog>> {
+        self.log.as_ref()
+    }
+
+    pub(super) fn count(&self, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100).saturating_sub(2).min(STATUS_CLASSES.len() - 1);
+        self.requests[class].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A guard that exists while versions that were replaced before this process started are being opened.
+#[derive(Debug)]
+pub struct OpeningGuard(Arc<Site>);
+
+impl OpeningGuard {
+    /// Marks the site as opening versions until the guard is dropped.
+    pub fn start(site: &Arc<Site>) -> OpeningGuard {
+        site.retained_versions.set_opening(true);
+        OpeningGuard(Arc::clone(site))
+    }
+}
+
+impl Drop for OpeningGuard {
+    fn drop(&mut self) {
+        self.0.retained_versions.set_opening(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docwharf_base::clock::now_unix_seconds;
+    use docwharf_base::model::digest::Digest;
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::access::AccessPolicy;
+    use crate::access_log::AccessLogSettings;
+    use crate::access_log_line::{AccessLogFormat, LoggedAddress};
+    use crate::cidr::IpRanges;
+    use crate::response_cache;
+
+    fn closed() -> AccessControl {
+        AccessControl {
+            access: AccessPolicy { allow: Some(IpRanges::default()), user_header: None },
+            proxies: IpRanges::default(),
+        }
+    }
+
+    #[test]
+    fn each_answer_is_counted_in_the_class_of_its_status() {
+        let site = Site::new(SiteSettings::default());
+        for (status, expected) in [
+            (200, [1, 0, 0, 0]),
+            (204, [2, 0, 0, 0]),
+            (206, [3, 0, 0, 0]),
+            (301, [3, 1, 0, 0]),
+            (304, [3, 2, 0, 0]),
+            (400, [3, 2, 1, 0]),
+            (499, [3, 2, 2, 0]),
+            (503, [3, 2, 2, 1]),
+            (999, [3, 2, 2, 2]),
+        ] {
+            site.count(StatusCode::from_u16(status).unwrap());
+            assert_eq!(site.request_counts(), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn whatever_changes_answers_ends_what_was_answered_before() {
+        type Change = fn(&Site, VersionId);
+        let site = Site::new(SiteSettings::default());
+        let version = VersionId(Digest::of(b"x"));
+        let changes: [(&str, Change); 6] = [
+            ("rules", |site, _| site.set_rules(Arc::default())),
+            ("who may read", |site, _| site.set_access_control(AccessControl::default())),
+            ("other codings", |site, version| site.set_precompressed(Some(PrecompressedCodings::empty(version)))),
+            ("no codings", |site, _| site.set_precompressed(None)),
+            ("a version that is gone", Site::release_version),
+            ("nothing to serve", |site, _| site.remove_version()),
+        ];
+        for (what, change) in changes {
+            let before = (site.edition(), response_cache::SiteState::of(&site));
+            change(&site, version);
+            assert!(site.edition() > before.0 && response_cache::SiteState::of(&site) != before.1, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_date_says_nothing_about_the_time_before_an_exchange() {
+        let site = Site::new(SiteSettings::default());
+        assert_eq!(site.content_dates(5), ContentDates::never_replaced(5));
+        // Without a version, changed rules change no response.
+        site.set_rules(Arc::default());
+        site.set_access_control(AccessControl::default());
+        assert_eq!(site.content_dates(-5), ContentDates::never_replaced(-5));
+        for change in [Site::note_content_change, Site::remove_version] {
+            let site = Site::new(SiteSettings::default());
+            let before = now_unix_seconds();
+            change(&site);
+            let replaced = site.content_dates(5).replaced.unwrap();
+            assert!((before..=now_unix_seconds()).contains(&replaced));
+        }
+    }
+
+    #[test]
+    fn who_asks_matters_only_where_an_answer_or_a_line_depends_on_it() {
+        let hsts = Some(HeaderValue::from_static("max-age=60"));
+        let named = AccessPolicy { allow: None, user_header: Some(http::header::FROM) };
+        let proxies = IpRanges::parse(&["10.0.0.0/8"]).unwrap();
+        for (settings, expected) in [
+            (SiteSettings::default(), false),
+            (
+                SiteSettings {
+                    access_control: AccessControl { access: AccessPolicy::default(), proxies: proxies.clone() },
+                    ..SiteSettings::default()
+                },
+                false,
+            ),
+            (SiteSettings { access_control: closed(), ..SiteSettings::default() }, true),
+            (
+                SiteSettings { access_control: AccessControl { access: named, proxies }, ..SiteSettings::default() },
+                true,
+            ),
+            (SiteSettings { hsts, ..SiteSettings::default() }, true),
+        ] {
+            let site = Site::new(settings);
+            assert_eq!(site.depends_on_client(), expected, "{:?}", site.settings);
+            assert_eq!(response_cache::SiteState::of(&site).is_none(), expected, "{:?}", site.settings);
+            site.set_access_control(closed());
+            assert!(site.depends_on_client() && response_cache::SiteState::of(&site).is_none());
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let log = AccessLogSettings {
+            format: AccessLogFormat::Json,
+            address: LoggedAddress::Full,
+            file: Some(dir.path().join("log")),
+        };
+        let log = AccessLog::open(&log).unwrap();
+        let site = Site::with_access_log(SiteSettings::default(), Some(Arc::clone(&log)));
+        assert!(site.depends_on_client() && response_cache::SiteState::of(&site).is_none());
+        log.finish();
+    }
+}

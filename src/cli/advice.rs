@@ -1,0 +1,71 @@
+//! Advice for causes that a person can do something about.
+
+use std::io;
+
+use crate::daemon::DaemonError;
+
+/// Returns advice for an I/O error or a refused port in the chain of causes. It begins with "; ", or is empty.
+pub(super) fn advice_for(error: &(dyn std::error::Error + 'static)) -> &'static str {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(DaemonError::Bind { address, source }) = error.downcast_ref::<DaemonError>()
+            && source.kind() == io::ErrorKind::PermissionDenied
+            && address.port() < 1024
+        {
+            return "; only root may use ports below 1024: choose one from 1024 on, have systemd hold it \
+                    (systemctl enable --now docwharf.socket), or give CAP_NET_BIND_SERVICE \
+                    (AmbientCapabilities= of the unit)";
+        }
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            return match error.kind() {
+                io::ErrorKind::AddrInUse => "; choose another port, or stop what uses it",
+                io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space and try again",
+                io::ErrorKind::PermissionDenied => "; check owner and mode, or use another user or place",
+                io::ErrorKind::ReadOnlyFilesystem => {
+                    "; it is mounted read-only, or is so for this service (ReadWritePaths= of its unit): use another place"
+                }
+                _ => "",
+            };
+        }
+        cause = error.source();
+    }
+    ""
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind::{
+        AddrInUse, AddrNotAvailable, NotFound, PermissionDenied, ReadOnlyFilesystem, StorageFull,
+    };
+
+    use super::super::sample_errors::{bind, io, path};
+    use super::*;
+    use docwharf_agent::store::StoreError;
+    use docwharf_agent::sync::SyncError;
+
+    #[test]
+    fn a_cause_that_a_person_can_do_something_about_says_what() {
+        for (kind, says) in [
+            (AddrInUse, "; choose another port"),
+            (AddrNotAvailable, "; this machine does not have"),
+            (StorageFull, "; free some space"),
+            (std::io::ErrorKind::QuotaExceeded, "; free some space"),
+            (PermissionDenied, "; check owner and mode"),
+            (ReadOnlyFilesystem, "; it is mounted read-only"),
+        ] {
+            assert!(advice_for(&io(kind)).starts_with(says), "{kind:?}");
+            // Also from deeper in the chain of causes.
+            let error = StoreError::Io { doing: "write", path: path(), source: io(kind) };
+            assert!(advice_for(&SyncError::Store(error)).starts_with(says), "{kind:?}");
+        }
+        assert_eq!((advice_for(&io(NotFound)), advice_for(&StoreError::NoPrevious)), ("", ""));
+        for (port, kind, says) in [
+            (1023, PermissionDenied, "; only root may use ports below 1024"),
+            (1024, PermissionDenied, "; check owner and mode"),
+            (80, AddrInUse, "; choose another port"),
+        ] {
+            assert!(advice_for(&bind(port, kind)).starts_with(says), "{port} {kind:?}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The global options, and what commands derive from them: the configuration, the store, logging and printing.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::config::checked::Config;
+use crate::config::sources::ConfigSources;
+use crate::config::systemd_unit::ServiceUnit;
+use docwharf_base::accounts::resolve_uid_name;
+use docwharf_base::error_chain::OneLine;
+use docwharf_base::model::limits::BundleLimits;
+use docwharf_base::model::units::count_noun;
+use docwharf_site::lookup::Addresses;
+use docwharf_site::seal::SealOptions;
+
+use super::failure::CommandFailure;
+use super::output::print;
+
+/// How long a command that writes waits while another process holds the store's lock.
+pub(super) const STORE_LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The options of every command.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub(super) struct GlobalOptions {
+    /// The configuration file; default: `$DOCWHARF_CONFIG`, else `/etc/docwharf/config.toml`
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// Print only errors and the requested result
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    pub(super) quiet: bool,
+    /// Log more; given twice, even more
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub(super) verbose: u8,
+    /// When to use colour
+    #[arg(long, global = true, value_name = "WHEN", value_parser = ["auto", "always", "never"], default_value = "auto")]
+    pub(super) color: String,
+}
+
+/// The global options, and what commands derive from them.
+pub(super) struct CommandContext {
+    pub(super) global: GlobalOptions,
+    /// Whether this process is the service (`run`), which uses only what is passed to it and does not read its unit.
+    pub(super) is_service: bool,
+}
+
+impl CommandContext {
+    pub(super) fn start_logging(&self, default: &str) {
+        let level = match (self.global.quiet, self.global.verbose) {
+            (true, _) => "error",
+            (_, 0) => default,
+            (_, 1) => "debug",
+            (_, _) => "trace",
+        };
+        let chosen =
+            ["DOCWHARF_LOG", "RUST_LOG"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
+        let directives = chosen.unwrap_or_else(|| format!("docwharf={level}"));
+        let filter = tracing_subscriber::EnvFilter::try_new(&directives)
+            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("docwharf={level}")));
+        let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false).with_ansi(false);
+        // Libraries log URLs and header fields, which may contain secrets. Only our own lines are shown.
+        let ours = filter_fn(|metadata| metadata.target().starts_with("docwharf"));
+        let subscriber = tracing_subscriber::registry().with(filter);
+        // The journal adds its own timestamps. If this process has a subscriber already, `try_init` fails and it stays.
+        let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
+            subscriber.with(lines.without_time().with_filter(ours)).try_init()
+        } else {
+            subscriber.with(lines.with_filter(ours)).try_init()
+        };
+    }
+
+    pub(super) fn sources(&self) -> ConfigSources {
+        ConfigSources { flag: self.global.config.clone(), uses_unit: !self.is_service, ..ConfigSources::default() }
+    }
+
+    /// Returns the command that starts the daemon for this configuration, by its systemd unit if that is installed.
+    pub(super) fn start_command(&self) -> String {
+        let (file, is_named) = self.sources().file();
+        match ServiceUnit::for_configuration(&file) {
+            Some(unit) => format!("systemctl start {}", unit.name.trim_end_matches(".service")),
+            None if is_named => format!("docwharf run --config {}", file.display()),
+            None => "docwharf run".to_owned(),
+        }
+    }
+
+    pub(super) fn config(&self) -> Result<Config, CommandFailure> {
+        self.sources().load().map_err(CommandFailure::Config)
+    }
+
+    /// Returns the path of the store. If the configuration has mistakes and the store exists, the mistakes are only
+    /// printed: an operator can still look at what is served, and roll back.
+    pub(super) fn store(&self) -> Result<PathBuf, CommandFailure> {
+        match self.config() {
+            Ok(config) => Ok(config.store),
+            Err(CommandFailure::Config(problems)) => {
+                let Some(store) = self.sources().store().filter(|store| store.is_dir()) else {
+                    return Err(CommandFailure::Config(problems));
+                };
+                for problem in &problems {
+                    eprintln!("docwharf: {}", OneLine(&problem.to_string()));
+                }
+                Ok(store)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Returns the configuration if `--config` or `$DOCWHARF_CONFIG` names one; commands on a single bundle need none.
+    pub(super) fn named_config(&self) -> Result<Option<Config>, CommandFailure> {
+        if self.global.config.is_none() && std::env::var_os("DOCWHARF_CONFIG").is_none() {
+            return Ok(None);
+        }
+        self.config().map(Some)
+    }
+
+    /// Returns the limits of the named configuration, or the defaults.
+    pub(super) fn limits(&self) -> Result<BundleLimits, CommandFailure> {
+        Ok(self.named_config()?.map_or_else(BundleLimits::default, |config| config.intent.effort.limits))
+    }
+
+    /// Returns how the named configuration resolves addresses, or the default.
+    pub(super) fn addresses(&self) -> Result<Addresses, CommandFailure> {
+        Ok(self.named_config()?.map_or_else(Addresses::default, |config| config.intent.gate.addresses))
+    }
+
+    /// Returns the limits and threads for opening a stored version; the defaults if the configuration has mistakes.
+    pub(super) fn seal_options(&self) -> SealOptions {
+        self.config().map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.intent.effort)
+    }
+
+    /// Prints a line on standard error, unless `--quiet` is given.
+    pub(super) fn print_note(&self, line: &str) {
+        if !self.global.quiet {
+            eprintln!("{line}");
+        }
+    }
+
+    /// Prints the warnings of the configuration.
+    pub(super) fn warn_about_config(&self, config: &Config) {
+        for warning in &config.warnings {
+            self.print_note(&format!("docwharf: warning: {}", OneLine(&warning.to_string())));
+        }
+    }
+
+    /// Prints the first warning and the number of the others on one line (docs/design/archives.md, rule 14).
+    pub(super) fn print_warnings(&self, subject: &str, warnings: &[String]) {
+        if let Some(first) = warnings.first() {
+            let more = if warnings.len() > 1 {
+                format!(" (and {})", count_noun(warnings.len() as u64 - 1, "more warning"))
+            } else {
+                String::new()
+            };
+            let line = format!("docwharf: warning: {subject}: {first}{more}");
+            self.print_note(&OneLine(&line).to_string());
+        }
+    }
+
+    /// Prints the result of a query: as JSON with `--json`, otherwise as text.
+    pub(super) fn print_result(&self, json: &impl serde::Serialize, text: &str) -> Result<(), CommandFailure> {
+        if self.global.json {
+            let mut line = serde_json::to_string_pretty(json).map_err(|e| CommandFailure::Output(e.into()))?;
+            line.push('\n');
+            print(&line)
+        } else {
+            print(text)
+        }
+    }
+
+    /// Prints the result of an action like [`CommandContext::print_result`], but no text with `--quiet`.
+    pub(super) fn print_outcome(&self, json: &impl serde::Serialize, text: &str) -> Result<(), CommandFailure> {
+        if self.global.quiet && !self.global.json { Ok(()) } else { self.print_result(json, text) }
+    }
+
+    /// Returns whether to draw progress on the terminal.
+    pub(super) fn shows_progress(&self) -> bool {
+        !self.global.quiet && !self.global.json && io::stderr().is_terminal()
+    }
+}
+
+/// Returns the name of the user who gives the command, for receipts and history.
+pub(super) fn current_user_name() -> String {
+    let name = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).or_else(|_| std::env::var("LOGNAME"));
+    let nameless = || resolve_uid_name(&format!("uid {}", rustix::process::getuid().as_raw()));
+    name.ok().filter(|name| !name.is_empty()).unwrap_or_else(nameless)
+}

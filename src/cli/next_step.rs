@@ -1,0 +1,131 @@
+//! A failure for programs: its message, its exit code and the next step.
+
+use std::io;
+
+use serde_json::{Value, json};
+
+use docwharf_agent::store::StoreError;
+use docwharf_agent::sync::SyncError;
+use docwharf_site::seal::SealError;
+
+use super::advice::advice_for;
+use super::failure::CommandFailure;
+
+impl CommandFailure {
+    /// Returns the failure for programs: `{"schemaVersion": 1, "error": {"exit", "message", "nextStep"}}`.
+    pub fn json(&self) -> Value {
+        let text = self.to_string();
+        let lines = text.lines().map(|line| line.strip_prefix("docwharf: ").unwrap_or(line));
+        let message = lines.collect::<Vec<_>>().join("; ");
+        json!({
+            "schemaVersion": 1,
+            "error": { "exit": self.exit_number(), "message": message, "nextStep": self.next_step() },
+        })
+    }
+
+    /// Returns advice: for the cause if there is any, otherwise for the kind of failure.
+    fn next_step(&self) -> String {
+        let specific = match self {
+            CommandFailure::Sync(SyncError::Upstream { call, trouble, .. }) => call.advice(trouble),
+            CommandFailure::Seal(error) => advice_for(error).to_owned(),
+            CommandFailure::Store(error) => advice_for(error).to_owned(),
+            CommandFailure::Sync(error) => advice_for(error).to_owned(),
+            CommandFailure::Daemon(error) => advice_for(error).to_owned(),
+            #[cfg(feature = "origin")]
+            CommandFailure::Origin(error) => advice_for(error).to_owned(),
+            CommandFailure::Publish(error) => advice_for(error).to_owned(),
+            CommandFailure::Local { source, .. } | CommandFailure::Output(source) => advice_for(source).to_owned(),
+            _ => String::new(),
+        };
+        let specific = specific.trim_start_matches("; ");
+        if !specific.is_empty() {
+            return specific.to_owned();
+        }
+        let general = match self {
+            CommandFailure::Help(_) | CommandFailure::Usage(_) => "see docwharf --help, or --help behind the command",
+            CommandFailure::Seal(SealError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                "name a file or folder that is there"
+            }
+            CommandFailure::Store(StoreError::Unknown(_) | StoreError::Ambiguous(_)) => {
+                "docwharf versions lists ids and labels"
+            }
+            CommandFailure::Config(problems)
+                if problems.iter().any(|problem| problem.what.starts_with("cannot read ")) =>
+            {
+                "name a file that can be read with --config; docwharf config init writes one"
+            }
+            CommandFailure::Config(_) => "correct the configuration; docwharf config check lists what is wrong with it",
+            CommandFailure::NoSource(_) => "set staticExport.bundleUrl or [api], or import a bundle",
+            CommandFailure::Unhealthy(_) => "docwharf status shows the state of the daemon, docwharf run starts one",
+            CommandFailure::Damage(_) => "import the bundle again, or let the next sync bring it",
+            CommandFailure::InputChanged(_) => "run the command again when nothing writes there",
+            CommandFailure::Preview(_) => "correct what the build's log names, then deploy the preview again",
+            _ => match self.exit_number() {
+                2 => "correct the arguments or the configuration; docwharf config check lists what is wrong with it",
+                3 => "check the key; docwharf doctor tries it",
+                4 => "try again later; docwharf doctor looks at the network and the upstream",
+                5 => "have the bundle made again; docwharf bundle verify says what is wrong with one",
+                6 => "look at the project's build, then try again",
+                7 => "docwharf stage shows what waits, and for what",
+                8 => "docwharf doctor looks at disk, permissions, ports and locks",
+                _ => "docwharf doctor looks for what is wrong",
+            },
+        };
+        general.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind::{AddrInUse, NotFound, PermissionDenied, StorageFull};
+
+    use super::super::sample_errors::{bind, io, path, refused, upstream};
+    use super::*;
+    use crate::config::problem::{ConfigPlace, ConfigProblem};
+    use docwharf_agent::api::calls::ApiCall;
+    use docwharf_base::net::request_error::RequestErrorCause;
+
+    #[test]
+    fn the_next_step_is_that_of_the_cause_and_else_that_of_the_code() {
+        let text = || "x".to_owned();
+        let unreadable = ConfigProblem { place: ConfigPlace::Missing, what: "cannot read x: no such file".to_owned() };
+        let absent = SealError::Read { path: path(), source: io(NotFound) };
+        let cases: [(CommandFailure, &str); 17] = [
+            (upstream(ApiCall::Preview, RequestErrorCause::Status(400)).into(), "check the branch and api.projectId"),
+            (CommandFailure::Local { doing: text(), source: io(StorageFull) }, "free some space and try again"),
+            (CommandFailure::Output(io(PermissionDenied)), "check owner and mode"),
+            (bind(8080, AddrInUse).into(), "choose another port"),
+            (CommandFailure::Usage(text()), "see docwharf --help"),
+            (CommandFailure::Config(Vec::new()), "correct the configuration"),
+            (CommandFailure::NoSource(text()), "set staticExport.bundleUrl or [api]"),
+            (CommandFailure::Unhealthy(text()), "docwharf status"),
+            (StoreError::Unknown(text()).into(), "docwharf versions lists"),
+            (CommandFailure::Config(vec![unreadable]), "name a file that can be read"),
+            (absent.into(), "name a file or folder that is there"),
+            (CommandFailure::DaemonReported { code: 3, message: text() }, "check the key"),
+            (CommandFailure::Unavailable(text()), "try again later"),
+            (refused().into(), "have the bundle made again"),
+            (CommandFailure::NotActive(text()), "docwharf stage"),
+            (StoreError::Locked { path: path() }.into(), "docwharf doctor looks at disk"),
+            (CommandFailure::CheckFailed, "docwharf doctor looks for what is wrong"),
+        ];
+        for (failure, says) in cases {
+            assert!(failure.next_step().starts_with(says), "{failure:?}: {}", failure.next_step());
+        }
+    }
+
+    #[test]
+    fn every_mistake_has_its_line_and_programs_get_all_of_them_in_one() {
+        let problem = |what: &str| ConfigProblem { place: ConfigPlace::Missing, what: what.to_owned() };
+        let failure = CommandFailure::Config(vec![problem("a\nb"), problem("c")]);
+        assert_eq!(failure.to_string(), "docwharf: configuration: a\\nb\ndocwharf: configuration: c");
+        let json = failure.json();
+        assert_eq!(json["error"]["message"], "configuration: a\\nb; configuration: c");
+        assert_eq!((&json["schemaVersion"], &json["error"]["exit"]), (&1.into(), &2.into()));
+        assert_eq!(json["error"]["nextStep"], failure.next_step());
+        let full = CommandFailure::Local { doing: "cannot write x".to_owned(), source: io(StorageFull) };
+        let told = full.to_string();
+        assert!(told.starts_with("docwharf: cannot write x: ") && told.ends_with("; free some space and try again"));
+        assert_eq!(CommandFailure::CheckFailed.to_string(), "");
+    }
+}

@@ -1,0 +1,178 @@
+//! The part of the configuration that a sync needs: `[staticExport]`, `[api]`, `[sync]`, `[network]` and `[limits]`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use docwharf_agent::api::preview::StatusPath;
+use docwharf_agent::sync::api_key::KeyPlace;
+use docwharf_agent::sync::{ApiSource, SyncIntent};
+use docwharf_base::model::digest::Digest;
+use docwharf_base::model::limits::BundleLimits;
+use docwharf_base::model::version::VersionLabel;
+use docwharf_base::net::NetworkSettings;
+use docwharf_base::secret::{SafeUrl, Secret};
+use docwharf_site::lookup::Addresses;
+use docwharf_site::seal::SealOptions;
+
+use super::checker::ValueChecker;
+use super::gate::{check_activation, check_gate};
+use super::problem::ConfigProblem;
+use super::store_space;
+use super::systemd_credentials::{SystemdCredential, SystemdCredentials};
+use super::value_parsers::{parse_base_url, parse_bundle, parse_domain, parse_project};
+
+/// The default interval between checks of the source.
+pub(super) const DEFAULT_INTERVAL: Duration = Duration::from_mins(15);
+/// The default interval between checks of the source if each check starts an export job.
+pub(super) const DEFAULT_JOB_INTERVAL: Duration = Duration::from_hours(24);
+
+/// Checks the sections. `addresses` are those under which the gate looks for required pages.
+pub(super) fn check_intent(
+    checker: &mut ValueChecker<'_>,
+    base_of: &dyn Fn(&str) -> PathBuf,
+    warnings: &mut Vec<ConfigProblem>,
+    addresses: Addresses,
+) -> SyncIntent {
+    let enabled = checker.flag("staticExport.enabled");
+    let base = base_of("staticExport.bundleUrl");
+    let bundle = checker.parsed("staticExport.bundleUrl", |text| parse_bundle(text, &base));
+    let pin = checker.parsed("staticExport.version", |text| VersionLabel::new(text).map_err(str::to_owned));
+    let sha256 = checker.parsed("staticExport.sha256", |text| {
+        Digest::parse(text.trim()).ok_or_else(|| "64 hex digits are needed".to_owned())
+    });
+    let network = check_network(checker, base_of);
+    let api = check_api(checker, base_of, warnings);
+    let probes = check_probes(checker, api.as_ref());
+    let said = |key: &str| checker.raw.get(key).is_some();
+    // Without probes, each check has to start an export job.
+    let each_look = match &probes {
+        Some(probes) => probes.is_empty(),
+        None => said("sync.interval") || said("sync.schedule"),
+    };
+    let probes = match (probes, &api) {
+        (Some(probes), _) => probes,
+        (None, Some(api)) if !each_look => default_probes(&api.domain),
+        _ => Vec::new(),
+    };
+    let by_default = if each_look && api.is_some() { DEFAULT_JOB_INTERVAL } else { DEFAULT_INTERVAL };
+    SyncIntent {
+        enabled: enabled.unwrap_or(true),
+        bundle,
+        api,
+        pin,
+        sha256,
+        each_look,
+        probes,
+        probes_said: checker.raw.get("sync.probe").is_some(),
+        interval: checker.duration("sync.interval").unwrap_or(by_default),
+        max_age: checker.duration("sync.maxAge").unwrap_or(Duration::from_hours(24)),
+        job_timeout: checker.duration("sync.jobTimeout").unwrap_or(Duration::from_mins(30)),
+        network,
+        effort: SealOptions::new(check_limits(checker)),
+        allowance: store_space::check_space(checker),
+        gate: check_gate(checker, addresses),
+        activation: check_activation(checker),
+    }
+}
+
+fn check_limits(checker: &mut ValueChecker<'_>) -> BundleLimits {
+    let limits = BundleLimits::default();
+    BundleLimits {
+        entries: checker.number("limits.entries").unwrap_or(limits.entries),
+        unpacked: checker.size("limits.unpacked").unwrap_or(limits.unpacked),
+        archive: checker.size("limits.archive").unwrap_or(limits.archive),
+        entry: checker.size("limits.entry").unwrap_or(limits.entry),
+    }
+}
+
+fn check_network(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> NetworkSettings {
+    let network = NetworkSettings::default();
+    NetworkSettings {
+        connect_timeout: checker.duration("network.connectTimeout").unwrap_or(network.connect_timeout),
+        call_timeout: checker.duration("network.callTimeout").unwrap_or(network.call_timeout),
+        idle_timeout: checker.duration("network.idleTimeout").unwrap_or(network.idle_timeout),
+        first_poll_pause: checker.duration("network.pollFirst").unwrap_or(network.first_poll_pause),
+        max_poll_pause: checker.duration("network.pollMost").unwrap_or(network.max_poll_pause),
+        max_redirects: checker.number("network.redirects").map_or(network.max_redirects, |n| n as usize),
+        ignore_proxies: network.ignore_proxies,
+        ca_file: checker.text("api.caFile").map(|path| base_of("api.caFile").join(path)),
+    }
+}
+
+fn check_api(
+    checker: &mut ValueChecker<'_>,
+    base_of: &dyn Fn(&str) -> PathBuf,
+    warnings: &mut Vec<ConfigProblem>,
+) -> Option<ApiSource> {
+    let before = checker.problems.len();
+    let base = checker.parsed("api.baseUrl", parse_base_url);
+    let domain = checker.parsed("api.domain", parse_domain);
+    let project = checker.parsed("api.projectId", parse_project);
+    let status_path = checker.parsed("api.statusPath", StatusPath::parse).unwrap_or_default();
+    let key_file = checker.text("api.keyFile").map(|path| base_of("api.keyFile").join(path));
+    let raw = checker.raw;
+    // An empty section has no effect, and api.caFile is used for links as well.
+    let section = ["api.baseUrl", "api.domain", "api.projectId", "api.keyFile"];
+    let place = section.iter().find_map(|key| raw.get(key)).map(|written| written.place.clone())?;
+    for (key, missing) in [("api.baseUrl", base.is_none()), ("api.domain", domain.is_none())] {
+        if missing && raw.get(key).is_none() {
+            let what = format!("{key} is missing: [api] needs baseUrl and domain");
+            checker.problems.push(ConfigProblem { place: place.clone(), what });
+        }
+    }
+    if checker.problems.len() > before {
+        return None;
+    }
+    let (base, domain) = (base?, domain?);
+    let place = raw.get("api.baseUrl").map_or(place, |written| written.place.clone());
+    let mut warn =
+        |what: &str| warnings.push(ConfigProblem { place: place.clone(), what: format!("api.baseUrl: {what}") });
+    if !base.expose().path().trim_end_matches('/').ends_with("/v1") {
+        warn("it does not end in /v1, as the API's addresses do");
+    }
+    if !base.is_encrypted() && !base.is_loopback() {
+        warn("plain http: the key can be read on its way");
+    }
+    Some(ApiSource { base, domain, project, status_path, api_key: key_place(key_file, &raw.credentials) })
+}
+
+/// Returns the place of the API key: the first that is set of `keyFile`, `$DOCWHARF_API_KEY` and the credential
+/// `api-key`.
+fn key_place(file: Option<PathBuf>, credentials: &SystemdCredentials) -> KeyPlace {
+    if let Some(path) = file {
+        return KeyPlace::File(path);
+    }
+    let own = std::env::var("DOCWHARF_API_KEY").ok().filter(|key| !key.trim().is_empty());
+    if let Some(key) = own.or_else(|| credentials.variable("DOCWHARF_API_KEY")) {
+        return KeyPlace::Given(Secret::new(key));
+    }
+    match credentials.find("api-key") {
+        Some(SystemdCredential { path, unit: Some(unit) }) => KeyPlace::UnitCredential { path, unit },
+        Some(SystemdCredential { path, unit: None }) => KeyPlace::Credential(path),
+        None => KeyPlace::Nowhere,
+    }
+}
+
+fn check_probes(checker: &mut ValueChecker<'_>, api: Option<&ApiSource>) -> Option<Vec<SafeUrl>> {
+    let texts = checker.texts("sync.probe")?;
+    let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
+    let parsed = texts.iter().map(|text| SafeUrl::parse(text)).collect::<Result<Vec<_>, _>>();
+    match parsed {
+        Ok(probes) if probes.is_empty() || api.is_some() => Some(probes),
+        Ok(_) => {
+            checker.value::<()>("sync.probe", |_| {
+                Err("probes need [api]: they decide when to start an export".to_owned())
+            });
+            None
+        }
+        Err(why) => {
+            checker.value::<()>("sync.probe", |_| Err(why));
+            None
+        }
+    }
+}
+
+fn default_probes(domain: &str) -> Vec<SafeUrl> {
+    let of = |file: &str| SafeUrl::parse(&format!("https://{domain}/{file}")).ok();
+    ["sitemap.xml", "llms.txt"].into_iter().filter_map(of).collect()
+}

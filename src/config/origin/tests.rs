@@ -1,0 +1,183 @@
+//! Tests of all keys of an origin: their defaults, values of another kind, and the documents that list them.
+
+use std::path::Path;
+
+use docwharf_base::model::limits::BundleLimits;
+
+use super::check_text;
+use super::keys::ORIGIN_KEYS;
+use crate::config::key_documents::handbook_row;
+use crate::config::key_table::{ConfigKey, TableList};
+
+const HANDBOOK: &str = include_str!("../../../docs/origin.md");
+const EXAMPLE_FILE: &str = include_str!("../../../origin.example.toml");
+
+const STORE: &str = "[store]\npath = \"/var/lib/docwharf-origin\"\n";
+const PROJECT: &str = "[[organization]]\nid = \"acme\"\n[[organization.project]]\nid = \"docs\"\n\
+                       domain = \"docs.acme.example\"\n";
+
+/// The checked configuration as text.
+fn checked(text: &str) -> Result<String, Vec<String>> {
+    match check_text(text, Path::new("/etc/origin.toml"), BundleLimits::default()) {
+        Ok(config) => Ok(format!("{config:#?}")),
+        Err(problems) => Err(problems.iter().map(ToString::to_string).collect()),
+    }
+}
+
+/// All lists, those in rows of other lists too.
+fn lists() -> Vec<&'static TableList> {
+    let mut found: Vec<&TableList> = ORIGIN_KEYS.lists.iter().collect();
+    let mut at = 0;
+    while let Some(list) = found.get(at) {
+        found.extend(list.lists);
+        at += 1;
+    }
+    found
+}
+
+/// All keys, those of lists too.
+fn all_keys() -> Vec<ConfigKey> {
+    ORIGIN_KEYS.keys().chain(lists().into_iter().flat_map(|list| list.keys.iter().copied())).collect()
+}
+
+/// A configuration in which this key has an effect, with and without the key.
+fn setting(key: &ConfigKey, value: &str) -> (String, String) {
+    let (section, name) = key.parts();
+    let source = match name {
+        "branch" | "build" | "output" | "tools" | "network" | "allowUntrusted" | "buildTime" | "buildSize"
+        | "previews" => "git = \"docs.git\"\n",
+        "parallel" | "robots" | "most" => "crawl = \"http://127.0.0.1:3000/\"\n",
+        _ => "directory = \"site\"\n",
+    };
+    let line = format!("{name} = {value}\n");
+    let without = format!("{STORE}{PROJECT}{source}");
+    let with = match section {
+        "organization.project" => format!("{without}{line}"),
+        "store" => format!("{STORE}{line}{PROJECT}{source}"),
+        _ => format!("[{section}]\n{line}{without}"),
+    };
+    (with, without)
+}
+
+#[test]
+fn each_default_means_the_same_as_if_it_were_written_down() {
+    for key in all_keys().iter().filter(|key| !key.default.is_empty()) {
+        let (with, without) = setting(key, key.default);
+        assert_eq!(checked(&with), checked(&without), "{}", key.name);
+    }
+}
+
+#[test]
+fn each_key_refuses_a_value_of_another_kind_in_one_line_that_names_it() {
+    for key in all_keys().iter().filter(|key| key.name != "organization.id") {
+        let (with, _) = setting(key, "[[1]]");
+        let with =
+            with.replace("id = \"docs\"\n", if key.name.ends_with("project.id") { "" } else { "id = \"docs\"\n" });
+        let problems = match key.name {
+            "store.path" => checked(&format!("[store]\npath = [[1]]\n{PROJECT}")),
+            "organization.project.domain" | "organization.project.directory" => {
+                let name = key.parts().1;
+                let lines = with.lines().filter(|line| !line.starts_with(&format!("{name} = \"")));
+                checked(&lines.collect::<Vec<_>>().join("\n"))
+            }
+            _ => checked(&with),
+        };
+        let problems = problems.expect_err(key.name);
+        let naming = problems.iter().filter(|line| line.contains(&format!("{} has a value of", key.name)));
+        assert_eq!((naming.count(), problems.len()), (1, 1), "{}: {problems:#?}", key.name);
+    }
+}
+
+#[test]
+fn every_mistake_is_reported_with_its_place_and_the_nearest_key() {
+    let project = format!("{PROJECT}directory = \"site\"\n");
+    for (text, expected) in [
+        (
+            format!("[server]\nlisen = []\n[limit.total]\nrow = 5\n{STORE}{project}brunch = \"x\"\n"),
+            &[
+                "/etc/origin.toml:2:1: there is no key server.lisen; did you mean server.listen?",
+                "/etc/origin.toml:3:2: there is no key limit; did you mean limits?",
+                "/etc/origin.toml:13:1: there is no key organization.project.brunch; \
+                 did you mean organization.project.branch?",
+            ][..],
+        ),
+        (
+            format!("[limits.total]\nrow = 5\n{STORE}{project}"),
+            &["/etc/origin.toml:2:1: there is no key limits.total.row; did you mean limits.total.rows?"],
+        ),
+        (
+            format!("[tls]\ncertFile = \"a\"\nlisten = [\"here\"]\n[exports]\nkeep = 0\n[store]\n{project}"),
+            &[
+                "/etc/origin.toml:1:2: tls.keyFile is missing: [tls] needs certFile, keyFile and listen",
+                "/etc/origin.toml:3:1: tls.listen: \"here\" is no address: write it like 127.0.0.1:8080 or [::]:8080",
+                "/etc/origin.toml:5:1: exports.keep: a whole number from 1 to 1000000 is needed",
+                "/etc/origin.toml:6:2: store.path is missing: keys, jobs, bundles and searches need a folder",
+            ],
+        ),
+        (
+            format!("{STORE}[[organization]]\n[[organization.project]]\ndomain = \"a\"\n"),
+            &[
+                "/etc/origin.toml:3:1: organization.id is missing",
+                "/etc/origin.toml:4:1: organization.project.id is missing",
+            ],
+        ),
+    ] {
+        assert_eq!(checked(&text).expect_err(&text), expected, "{text}");
+    }
+}
+
+/// The value in this line of the example file, in force or as a comment.
+fn value_of<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let line = line.strip_prefix("# ").unwrap_or(line);
+    line.strip_prefix(name)?.strip_prefix(" = ")
+}
+
+#[test]
+fn the_example_file_has_each_key_with_its_default_and_no_other() {
+    for key in all_keys() {
+        let (section, name) = key.parts();
+        let headings = [format!("[{section}]"), format!("[[{section}]]")];
+        let mut current = "";
+        let values: Vec<&str> = EXAMPLE_FILE
+            .lines()
+            .filter_map(|line| {
+                let heading = line.strip_prefix("# ").unwrap_or(line);
+                if heading.starts_with('[') {
+                    current = heading;
+                }
+                headings.iter().any(|heading| heading == current).then(|| value_of(line, name)).flatten()
+            })
+            .collect();
+        assert!(!values.is_empty(), "{} is missing", key.name);
+        assert!(key.default.is_empty() || values == [key.default], "{}: {values:?}", key.name);
+    }
+    // With the comment signs of keys and headings removed, it is a configuration without an unknown key.
+    let is_value = |line: &str| all_keys().iter().any(|key| value_of(line, key.parts().1).is_some());
+    let lines = EXAMPLE_FILE.lines().map(|line| match line.strip_prefix("# ") {
+        Some(rest) if rest.starts_with('[') || is_value(line) => rest,
+        _ => line,
+    });
+    let text = lines.collect::<Vec<_>>().join("\n");
+    assert!(checked(&text).is_ok(), "{:#?}", checked(&text));
+}
+
+#[test]
+fn the_handbook_has_the_row_of_each_key_and_no_other() {
+    let is_limit = |key: &ConfigKey| key.name.starts_with("limits.");
+    let rows: Vec<String> = all_keys().iter().filter(|key| !is_limit(key)).map(handbook_row).collect();
+    let is_row = |line: &&str| rows.iter().any(|row| row.split('`').nth(1) == line.split('`').nth(1));
+    let written: Vec<&str> = HANDBOOK.lines().filter(|line| line.starts_with("| `")).filter(is_row).collect();
+    assert_eq!(written, rows);
+    let limits =
+        |section: &str| -> Vec<ConfigKey> { ORIGIN_KEYS.keys().filter(|key| key.parts().0 == section).collect() };
+    let quoted = |key: &ConfigKey| {
+        let is_text = key.default.starts_with('"');
+        if is_text { format!("`{}`", key.default.trim_matches('"')) } else { key.default.to_owned() }
+    };
+    let (each, all) = (limits("limits.organization"), limits("limits.total"));
+    for (each, all) in each.iter().zip(&all) {
+        let start = format!("| `{}` | {} | {} | ", each.parts().1, quoted(each), quoted(all));
+        assert_eq!(HANDBOOK.lines().filter(|line| line.starts_with(&start)).count(), 1, "{start}");
+    }
+    assert_eq!(HANDBOOK.lines().filter(|line| line.starts_with("| `")).count(), rows.len() + each.len());
+}

@@ -1,0 +1,139 @@
+//! The sources of an agent's configuration: the file, the environment, and the systemd unit that runs it.
+
+use std::path::{Path, PathBuf};
+
+use docwharf_agent::publish::PublishSettings;
+use docwharf_base::regular_file;
+
+use super::checked::{Config, check};
+use super::checker::ValueChecker;
+use super::default_file::DEFAULT_FILE;
+use super::problem::{ConfigPlace, ConfigProblem};
+use super::publish::check_publish;
+use super::store_path::store_path;
+use super::systemd_credentials::SystemdCredentials;
+use super::systemd_unit::ServiceUnit;
+use super::written::WrittenConfig;
+
+/// The maximum size of a configuration file in bytes: it has a few lines, perhaps with rules.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// The sources of the configuration: a file and the environment.
+#[derive(Debug, Clone, Default)]
+pub struct ConfigSources {
+    /// `--config`
+    pub flag: Option<PathBuf>,
+    /// Whether the environment is ignored.
+    pub bare: bool,
+    /// Whether there was a file with content when the configuration was first read.
+    pub had_file: bool,
+    /// Whether a command of root uses the credentials and the environment of the systemd unit that runs this
+    /// configuration. The service itself has only those that systemd passes to it.
+    pub uses_unit: bool,
+}
+
+impl ConfigSources {
+    /// Returns the path of the file, and whether it was named explicitly.
+    pub fn file(&self) -> (PathBuf, bool) {
+        let named = self.flag.clone().or_else(|| std::env::var_os("DOCWHARF_CONFIG").map(PathBuf::from));
+        let is_named = named.is_some();
+        let path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
+        // Absolute, so that the source's name in receipts says which file it was.
+        (std::path::absolute(&path).unwrap_or(path), is_named)
+    }
+
+    /// Returns the folder of the file, to which relative paths in it refer.
+    pub fn folder(&self) -> PathBuf {
+        self.file().0.parent().unwrap_or(Path::new("/")).to_owned()
+    }
+
+    /// Returns the systemd unit that runs this configuration, if root runs a command beside the service.
+    pub fn unit(&self) -> Option<ServiceUnit> {
+        let is_root = rustix::process::geteuid().is_root();
+        (self.uses_unit && is_root).then(|| ServiceUnit::for_configuration(&self.file().0)).flatten()
+    }
+
+    /// Reads file and environment, and checks them.
+    pub fn load(&self) -> Result<Config, Vec<ConfigProblem>> {
+        self.read().and_then(|raw| self.check(&raw))
+    }
+
+    /// Returns the path of the store, even if other parts of the configuration have mistakes.
+    pub fn store(&self) -> Option<PathBuf> {
+        let raw = self.read().ok()?;
+        // The default would be a guess about a file with mistakes; a wrong store is worse than none.
+        if raw.get("store.path").is_none() && std::env::var_os("STATE_DIRECTORY").is_none() {
+            return None;
+        }
+        self.check_part(&raw, store_path)
+    }
+
+    /// Returns the settings of publishing for this store, even if other parts of the configuration have mistakes.
+    pub fn publish(&self, store: &Path) -> Option<PublishSettings> {
+        let raw = self.read().ok()?;
+        self.check_part(&raw, |checker, base_of| check_publish(checker, base_of, store, &mut Vec::new())).flatten()
+    }
+
+    /// Checks one part of the configuration; `None` if that part has mistakes.
+    fn check_part<T>(
+        &self,
+        raw: &WrittenConfig,
+        part: impl FnOnce(&mut ValueChecker<'_>, &dyn Fn(&str) -> PathBuf) -> T,
+    ) -> Option<T> {
+        let mut checker = ValueChecker { raw, problems: Vec::new() };
+        let beside = self.folder();
+        let base_of = |key: &str| raw.base_of(key, &beside);
+        let found = part(&mut checker, &base_of);
+        checker.problems.is_empty().then_some(found)
+    }
+
+    /// Reads the configuration again while an earlier one is in force. If there was a file and it is missing or empty
+    /// now, that is a mistake and not a configuration.
+    pub fn reload(&self) -> Result<Config, Vec<ConfigProblem>> {
+        let (path, _) = self.file();
+        let is_empty = std::fs::metadata(&path).map_or(self.had_file, |metadata| metadata.len() == 0);
+        if self.had_file && is_empty {
+            let what = format!("{} is empty or gone", path.display());
+            return Err(vec![ConfigProblem { place: ConfigPlace::Missing, what }]);
+        }
+        self.load()
+    }
+
+    /// Records whether there is a file with content, for [`ConfigSources::reload`].
+    #[must_use]
+    pub fn with_file_state(self) -> ConfigSources {
+        let had_file = std::fs::metadata(self.file().0).is_ok_and(|metadata| metadata.len() > 0);
+        ConfigSources { had_file, ..self }
+    }
+
+    /// Reads file and environment as written.
+    pub fn read(&self) -> Result<WrittenConfig, Vec<ConfigProblem>> {
+        let (path, named) = self.file();
+        let shown = self.flag.clone().unwrap_or_else(|| path.clone());
+        let mut raw = WrittenConfig::default();
+        match regular_file::read_text(&path, MAX_FILE_BYTES) {
+            Ok(text) => raw.read_toml(&text, &shown),
+            Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let what = format!("cannot read {}: {error}", shown.display());
+                return Err(vec![ConfigProblem { place: ConfigPlace::Missing, what }]);
+            }
+        }
+        let unit = self.unit();
+        if !self.bare {
+            let mut variables = unit.as_ref().map(ServiceUnit::environment).unwrap_or_default();
+            variables.retain(|(name, _)| std::env::var_os(name).is_none());
+            raw.read_env(variables.into_iter().chain(std::env::vars_os()));
+        }
+        raw.credentials = SystemdCredentials::new(unit);
+        Ok(raw)
+    }
+
+    /// Checks a configuration that was read.
+    pub fn check(&self, raw: &WrittenConfig) -> Result<Config, Vec<ConfigProblem>> {
+        let mut config = check(raw, &self.folder())?;
+        // The variables of HTTP proxies are part of the environment.
+        config.intent.network.ignore_proxies = self.bare;
+        Ok(config)
+    }
+}

@@ -1,0 +1,94 @@
+//! The life of a server: its runtime, and its end by a stop signal.
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+use docwharf_serve::listener::{self, HttpListener, RESERVED_DESCRIPTORS};
+use docwharf_serve::service::RequestService;
+
+use super::error::DaemonError;
+use super::listeners::{announce, urls};
+
+/// Creates the runtime of a daemon.
+pub(super) fn build_runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
+    let files = listener::files_allowed();
+    if files < RESERVED_DESCRIPTORS {
+        return Err(DaemonError::TooFewFiles(files));
+    }
+    // The server has threads of its own for requests; this runtime is for everything beside them.
+    docwharf_base::runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(2))
+        .map_err(DaemonError::Start)
+}
+
+/// The signals that stop the process.
+pub(super) struct StopSignals {
+    term: Signal,
+    int: Signal,
+    /// SIGHUP from a closed terminal; `None` if SIGHUP has another meaning.
+    hup: Option<Signal>,
+}
+
+impl StopSignals {
+    /// Installs the handlers. With `hangup`, SIGHUP stops the process, too.
+    pub(super) fn new(hangup: bool) -> Result<StopSignals, DaemonError> {
+        let of = |kind| signal(kind).map_err(DaemonError::Start);
+        let hup = if hangup { Some(of(SignalKind::hangup())?) } else { None };
+        Ok(StopSignals { term: of(SignalKind::terminate())?, int: of(SignalKind::interrupt())?, hup })
+    }
+
+    /// Waits for one of the signals.
+    pub(super) async fn stop(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.int.recv() => {}
+            () = hangup(self.hup.as_mut()) => {}
+        }
+    }
+}
+
+async fn hangup(signal: Option<&mut Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Runs `serve`: answers requests with `answerer` until a stop signal arrives.
+pub fn serve<A: RequestService>(answerer: Arc<A>, listeners: Vec<HttpListener>) -> Result<(), DaemonError> {
+    let runtime = build_runtime()?;
+    let result = serve_in(&runtime, answerer, listeners, true);
+    runtime.shutdown_background();
+    result
+}
+
+/// Answers requests on this runtime until a stop signal arrives.
+pub(super) fn serve_in<A: RequestService>(
+    runtime: &tokio::runtime::Runtime,
+    answerer: Arc<A>,
+    listeners: Vec<HttpListener>,
+    hangup: bool,
+) -> Result<(), DaemonError> {
+    runtime.block_on(async {
+        let mut signals = StopSignals::new(hangup)?;
+        let (stop, stopped) = watch::channel(false);
+        announce(&urls(&listeners));
+        let server = tokio::spawn(listener::serve(listeners, answerer, stopped));
+        tokio::pin!(server);
+        tokio::select! {
+            ended = &mut server => return server_result(ended),
+            () = signals.stop() => {}
+        }
+        stop.send_replace(true);
+        server_result(server.await)
+    })
+}
+
+/// Converts the end of the server's task.
+pub(super) fn server_result(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<(), DaemonError> {
+    ended.map_err(io::Error::other).flatten().map_err(DaemonError::EndedUnexpectedly)
+}
