@@ -299,6 +299,43 @@ fn a_disk_that_is_full_or_soon_will_be() {
     assert_says(&checks(&host, &["--offline"]), "disk", "warning", &["store.maxBytes (500 kB)", "raise"]);
 }
 
+#[test]
+fn what_must_stay_free_is_no_room_for_versions_and_each_threshold_of_the_disk_is_exact() {
+    let disk = Disk::new("size=8m,nr_inodes=1100");
+    let mut host = Host::bare().set("store.path", text(disk.path("store").to_str().unwrap()));
+    host.put("b.zip", large_bundle("one", 1_000_000));
+    host.ok(&["import", host.path("b.zip").to_str().unwrap()]);
+    let store = docwharf::store::VersionStore::at(&disk.path("store"));
+    let size = store.versions().unwrap()[0].bytes;
+    let with_derived = store.sizes().unwrap()[0].1;
+    let is_told = |host: &Host, words: &str| {
+        let found = checks(host, &["--offline"]);
+        found
+            .iter()
+            .any(|check| check["name"] == "disk" && check["status"] != "ok" && check.to_string().contains(words))
+    };
+    // What is free beyond store.minFree is compared with what a bundle like the largest version needs.
+    disk.leave(3 << 20);
+    assert!(!is_told(&host, "less than twice"));
+    host.change("store.minFree", ((3 << 20) - 2 * size).to_string());
+    assert!(!is_told(&host, "less than twice"));
+    host.change("store.minFree", ((3 << 20) - 2 * size + 1).to_string());
+    assert!(is_told(&host, "less than twice"));
+    host.change("store.minFree", (3 << 20).to_string());
+    assert!(is_told(&host, "less than twice") && !is_told(&host, "no space"));
+    host.change("store.minFree", ((3 << 20) + 1).to_string());
+    assert!(is_told(&host, "no space"));
+    host.remove("store.minFree");
+    host.change("store.maxBytes", with_derived.to_string());
+    assert!(!is_told(&host, "store.maxBytes"));
+    host.change("store.maxBytes", (with_derived - 1).to_string());
+    assert!(is_told(&host, "store.maxBytes"));
+    disk.leave_inodes(1000);
+    assert!(!is_told(&host, "more can be made"));
+    disk.leave_inodes(999);
+    assert!(is_told(&host, "more can be made"));
+}
+
 /// The program as a user to whom permissions mean something.
 fn humbly(command: &mut Command) -> &mut Command {
     if rustix::process::geteuid().is_root() { command.uid(65534).gid(65534) } else { command }
