@@ -614,6 +614,33 @@ fn status_and_metrics_say_what_is_published_and_why_not() {
     assert!(metrics().contains("\ndocwharf_published 0\n"));
 }
 
+/// The value of a metric without labels.
+fn metric(host: &Host, name: &str) -> String {
+    let text = socket(host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let value = text.lines().find_map(|line| line.strip_prefix(&format!("docwharf_{name} ")));
+    value.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
+}
+
+#[test]
+fn a_version_that_is_published_but_not_served_does_not_count_as_published() {
+    let host = host().set("publish.directory", text("www"));
+    let _daemon = host.run();
+    until("it is published", || host.status()["daemon"]["publish"]["version"] == host.status()["active"]);
+    let second = host.active().unwrap();
+    assert_eq!(metric(&host, "published"), "1");
+    // A record that cannot be read keeps the next version from being published; the link stays where it is.
+    let record = host.path("www/.docwharf.json");
+    std::fs::remove_file(&record).unwrap();
+    std::fs::create_dir(&record).unwrap();
+    host.ok(&["activate", "first"]);
+    until("it is told", || host.status()["daemon"]["publish"]["error"].is_string());
+    assert_eq!(host.status()["daemon"]["publish"]["version"], json!(second));
+    assert_eq!(metric(&host, "published"), "0");
+    std::fs::remove_dir(&record).unwrap();
+    host.ok(&["activate", &second]);
+    until("what is served is published again", || metric(&host, "published") == "1");
+}
+
 #[test]
 fn a_daemon_waits_beside_a_staged_version_though_there_is_no_source_or_it_has_gone() {
     for source in [None, Some("gone.zip")] {
