@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 use support::disk::Disk;
@@ -243,6 +244,23 @@ fn a_certificate_that_is_not_trusted_and_when_one_that_is_will_end() {
     assert_says(&found, "api", "ok", &["takes the key"]);
     host.put("ca.pem", "nothing");
     assert_says(&checks(&host, &[]), "tls", "error", &["holds no PEM certificate", "correct api.caFile"]);
+}
+
+#[test]
+fn a_certificate_of_the_api_in_its_last_two_weeks_is_told_of() {
+    let authority = Authority::new();
+    let day = Duration::from_hours(24);
+    for (left, is_told) in [(14 * day + day / 24, false), (14 * day - day / 24, true)] {
+        let upstream = authority.upstream_ending_in("127.0.0.1", bundle("one"), left);
+        let host = Host::new(&upstream).set("api.caFile", text("ca.pem"));
+        host.put("ca.pem", authority.pem());
+        let found = checks(&host, &[]);
+        assert_says(&found, "tls", "ok", &["trusted: 127.0.0.1"]);
+        assert_eq!(found.iter().any(|check| check.to_string().contains("ends soon")), is_told, "{found:#?}");
+        if is_told {
+            assert_says(&found, "tls", "warning", &["the certificate of 127.0.0.1", "ends soon", "renew it"]);
+        }
+    }
 }
 
 #[test]
@@ -488,10 +506,16 @@ fn a_store_whose_record_or_active_version_is_gone_or_damaged() {
 fn few_open_files_are_told_of() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream);
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 100; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_docwharf"), "doctor", "--json"]);
-    let ended = finish(command.args(["--offline", "--config"]).arg(host.path("docwharf.toml")));
-    assert_says(&judged(&ended), "descriptors", "warning", &["100 files", "LimitNOFILE"]);
+    for (files, status, words) in [
+        (100, "warning", &["100 files", "LimitNOFILE"][..]),
+        (1023, "warning", &["1023 files"]),
+        (1024, "ok", &["1024 files"]),
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {files}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_docwharf")]);
+        let ended = finish(command.args(["doctor", "--json", "--offline", "--config"]).arg(host.path("docwharf.toml")));
+        assert_says(&judged(&ended), "descriptors", status, words);
+    }
 }
 
 #[test]
