@@ -494,6 +494,22 @@ fn a_job_that_was_asked_for_and_not_heard_of_keeps_the_next_start_from_asking_fo
 }
 
 #[test]
+fn a_job_that_may_have_started_though_no_call_was_answered_keeps_the_next_start_from_asking_for_another() {
+    let upstream = upstream();
+    upstream.on(Call::Start).gives(close());
+    let host = Host::new(&upstream);
+    host.ends(4, &["sync"]);
+    let asked = upstream.count(Call::Start);
+    upstream.heal();
+    let _daemon = host.run();
+    // The look at the start is put off by what is left of ten minutes. A wait after a failure would be shorter.
+    until("the next look is far away", || {
+        next_look(&host).is_some_and(|next| next.duration_since(Timestamp::now()).as_secs() > 300)
+    });
+    assert_eq!(upstream.count(Call::Start), asked, "{}", upstream.story());
+}
+
+#[test]
 fn a_probe_without_validators_is_compared_by_its_content() {
     let upstream = upstream();
     let page = |word: &str| raw("text/plain", word);

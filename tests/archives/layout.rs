@@ -353,6 +353,18 @@ fn a_path_that_is_not_there_is_a_wrong_argument() {
 }
 
 #[test]
+fn a_packed_bundle_is_readable_by_all_users() {
+    let dir = support::folder();
+    let site = support::write_site(&dir.path().join("site"), &[("index.html", "home")]);
+    for end in ["zip", "tar", "tar.gz"] {
+        let to = dir.path().join(format!("bundle.{end}"));
+        bundle("pack", &[&site, &to], &[]).expect(0);
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&to).expect("it was packed").permissions());
+        assert_eq!(mode & 0o777, 0o644, "{end}");
+    }
+}
+
+#[test]
 fn packing_the_same_content_gives_the_same_bytes() {
     let files = [
         ("index.html", "home"),

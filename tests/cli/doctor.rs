@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 use support::disk::Disk;
@@ -246,6 +247,23 @@ fn a_certificate_that_is_not_trusted_and_when_one_that_is_will_end() {
 }
 
 #[test]
+fn a_certificate_of_the_api_in_its_last_two_weeks_is_told_of() {
+    let authority = Authority::new();
+    let day = Duration::from_hours(24);
+    for (left, is_told) in [(14 * day + day / 24, false), (14 * day - day / 24, true)] {
+        let upstream = authority.upstream_ending_in("127.0.0.1", bundle("one"), left);
+        let host = Host::new(&upstream).set("api.caFile", text("ca.pem"));
+        host.put("ca.pem", authority.pem());
+        let found = checks(&host, &[]);
+        assert_says(&found, "tls", "ok", &["trusted: 127.0.0.1"]);
+        assert_eq!(found.iter().any(|check| check.to_string().contains("ends soon")), is_told, "{found:#?}");
+        if is_told {
+            assert_says(&found, "tls", "warning", &["the certificate of 127.0.0.1", "ends soon", "renew it"]);
+        }
+    }
+}
+
+#[test]
 fn proxies_are_named_without_their_passwords() {
     let upstream = Upstream::new(bundle("one"));
     let proxy = Proxy::new();
@@ -297,6 +315,43 @@ fn a_disk_that_is_full_or_soon_will_be() {
     assert_says(&checks(&host, &["--offline"]), "disk", "error", &["no space", "0 B free"]);
     host.change("store.maxBytes", "500000");
     assert_says(&checks(&host, &["--offline"]), "disk", "warning", &["store.maxBytes (500 kB)", "raise"]);
+}
+
+#[test]
+fn what_must_stay_free_is_no_room_for_versions_and_each_threshold_of_the_disk_is_exact() {
+    let disk = Disk::new("size=8m,nr_inodes=1100");
+    let mut host = Host::bare().set("store.path", text(disk.path("store").to_str().unwrap()));
+    host.put("b.zip", large_bundle("one", 1_000_000));
+    host.ok(&["import", host.path("b.zip").to_str().unwrap()]);
+    let store = docwharf::store::VersionStore::at(&disk.path("store"));
+    let size = store.versions().unwrap()[0].bytes;
+    let with_derived = store.sizes().unwrap()[0].1;
+    let is_told = |host: &Host, words: &str| {
+        let found = checks(host, &["--offline"]);
+        found
+            .iter()
+            .any(|check| check["name"] == "disk" && check["status"] != "ok" && check.to_string().contains(words))
+    };
+    // What is free beyond store.minFree is compared with what a bundle like the largest version needs.
+    disk.leave(3 << 20);
+    assert!(!is_told(&host, "less than twice"));
+    host.change("store.minFree", ((3 << 20) - 2 * size).to_string());
+    assert!(!is_told(&host, "less than twice"));
+    host.change("store.minFree", ((3 << 20) - 2 * size + 1).to_string());
+    assert!(is_told(&host, "less than twice"));
+    host.change("store.minFree", (3 << 20).to_string());
+    assert!(is_told(&host, "less than twice") && !is_told(&host, "no space"));
+    host.change("store.minFree", ((3 << 20) + 1).to_string());
+    assert!(is_told(&host, "no space"));
+    host.remove("store.minFree");
+    host.change("store.maxBytes", with_derived.to_string());
+    assert!(!is_told(&host, "store.maxBytes"));
+    host.change("store.maxBytes", (with_derived - 1).to_string());
+    assert!(is_told(&host, "store.maxBytes"));
+    disk.leave_inodes(1000);
+    assert!(!is_told(&host, "more can be made"));
+    disk.leave_inodes(999);
+    assert!(is_told(&host, "more can be made"));
 }
 
 /// The program as a user to whom permissions mean something.
@@ -451,10 +506,16 @@ fn a_store_whose_record_or_active_version_is_gone_or_damaged() {
 fn few_open_files_are_told_of() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream);
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 100; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_docwharf"), "doctor", "--json"]);
-    let ended = finish(command.args(["--offline", "--config"]).arg(host.path("docwharf.toml")));
-    assert_says(&judged(&ended), "descriptors", "warning", &["100 files", "LimitNOFILE"]);
+    for (files, status, words) in [
+        (100, "warning", &["100 files", "LimitNOFILE"][..]),
+        (1023, "warning", &["1023 files"]),
+        (1024, "ok", &["1024 files"]),
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {files}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_docwharf")]);
+        let ended = finish(command.args(["doctor", "--json", "--offline", "--config"]).arg(host.path("docwharf.toml")));
+        assert_says(&judged(&ended), "descriptors", status, words);
+    }
 }
 
 #[test]

@@ -614,6 +614,67 @@ fn status_and_metrics_say_what_is_published_and_why_not() {
     assert!(metrics().contains("\ndocwharf_published 0\n"));
 }
 
+/// The value of a metric without labels.
+fn metric(host: &Host, name: &str) -> String {
+    let text = socket(host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let value = text.lines().find_map(|line| line.strip_prefix(&format!("docwharf_{name} ")));
+    value.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
+}
+
+#[test]
+fn a_version_that_is_published_but_not_served_does_not_count_as_published() {
+    let host = host().set("publish.directory", text("www"));
+    let _daemon = host.run();
+    until("it is published", || host.status()["daemon"]["publish"]["version"] == host.status()["active"]);
+    let second = host.active().unwrap();
+    assert_eq!(metric(&host, "published"), "1");
+    // A record that cannot be read keeps the next version from being published; the link stays where it is.
+    let record = host.path("www/.docwharf.json");
+    std::fs::remove_file(&record).unwrap();
+    std::fs::create_dir(&record).unwrap();
+    host.ok(&["activate", "first"]);
+    until("it is told", || host.status()["daemon"]["publish"]["error"].is_string());
+    assert_eq!(host.status()["daemon"]["publish"]["version"], json!(second));
+    assert_eq!(metric(&host, "published"), "0");
+    std::fs::remove_dir(&record).unwrap();
+    host.ok(&["activate", &second]);
+    until("what is served is published again", || metric(&host, "published") == "1");
+}
+
+#[test]
+fn metrics_of_conditions_are_1_only_while_the_condition_holds() {
+    let mut host = Host::bare().set("staticExport.bundleUrl", text("bundle.zip")).set("sync.interval", text("1h"));
+    host.put("bundle.zip", "<html>no bundle");
+    let daemon = host.run();
+    until("the socket", || host.path("store/control.sock").exists());
+    until("the first look has failed", || metric(&host, "consecutive_failures") != "0");
+    let conditions = ["ready", "held", "pinned", "gate_refused", "config_reload_success", "store_damaged_versions"];
+    let values = || conditions.map(|name| metric(&host, name)).join(" ");
+    assert_eq!(values(), "0 0 0 0 1 0");
+    host.put("bundle.zip", bundle("one"));
+    host.ok(&["sync"]);
+    until("it is served", || values() == "1 0 0 0 1 0");
+    host.ok(&["hold"]);
+    assert_eq!(values(), "1 1 0 0 1 0");
+    host.ok(&["release"]);
+    assert_eq!(values(), "1 0 0 0 1 0");
+    std::fs::write(host.path("store/suspect"), format!("{}\n", host.active().unwrap())).unwrap();
+    assert_eq!(values(), "1 0 0 0 1 1");
+    std::fs::write(host.path("store/suspect"), "").unwrap();
+    host.change("staticExport.version", text("one"));
+    daemon.signal("HUP");
+    until("the pin counts", || metric(&host, "pinned") == "1");
+    host.change("sync.keep", "-1");
+    daemon.signal("HUP");
+    until("the mistake is told", || metric(&host, "config_reload_success") == "0");
+    assert_eq!(metric(&host, "pinned"), "1", "the configuration before is in force");
+    host.remove("sync.keep");
+    host.remove("staticExport.version");
+    daemon.signal("HUP");
+    until("the correction counts", || metric(&host, "config_reload_success") == "1");
+    until("nothing is pinned", || metric(&host, "pinned") == "0");
+}
+
 #[test]
 fn a_daemon_waits_beside_a_staged_version_though_there_is_no_source_or_it_has_gone() {
     for source in [None, Some("gone.zip")] {

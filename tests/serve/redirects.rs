@@ -1072,3 +1072,25 @@ fn a_rule_for_everything_does_not_stand_before_assets_of_the_version_before() {
         std::fs::remove_dir_all(dir.path().join("next")).unwrap();
     }
 }
+
+#[test]
+fn a_forced_rule_for_a_file_of_the_version_comes_before_the_asset_of_the_version_before() {
+    let asset = "assets/app.a1b2c3d4e5f6.js";
+    let host = host_of(&[("index.html", "<title>one</title>"), (asset, "old()")]);
+    host.sync();
+    let daemon = host.run();
+    for (rule, status, location, body) in
+        [("/moved.js 302!", 302, Some("/moved.js"), None), ("/moved.js 200!", 200, None, Some("moved()"))]
+    {
+        let rules = format!("/{asset} {rule}\n/marker /moved.js {status}\n");
+        put(
+            &host,
+            &[("index.html", "<title>next</title>"), (asset, "new()"), ("moved.js", "moved()"), ("_redirects", &rules)],
+        );
+        host.sync();
+        until("the rules hold", || get(&daemon.address, "/marker").status == status);
+        let answer = get(&daemon.address, &format!("/{asset}"));
+        assert_eq!((answer.status, answer.header("location")), (status, location), "{rule}: {}", answer.text());
+        assert!(body.is_none_or(|body| answer.text() == body), "{rule}: {}", answer.text());
+    }
+}

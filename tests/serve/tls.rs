@@ -339,6 +339,32 @@ fn a_certificate_whose_dates_are_wrong_is_served_with_a_warning_and_is_an_error_
 }
 
 #[test]
+fn doctor_warns_of_a_certificate_in_its_last_two_weeks_and_of_a_key_that_everybody_can_read() {
+    const DAY: Duration = Duration::from_hours(24);
+    let authority = Authority::new();
+    for (left, mode, warnings) in [
+        (14 * DAY + DAY / 24, 0o640, &[][..]),
+        (14 * DAY - DAY / 24, 0o640, &["cert.pem ends soon"]),
+        (15 * DAY, 0o644, &["key.pem can be read by everybody"]),
+        (15 * DAY, 0o642, &["key.pem can be read by everybody"]),
+        (DAY, 0o604, &["cert.pem ends soon", "key.pem can be read by everybody"]),
+    ] {
+        let host = host(&authority.issue_ending_in(&[NAME], left));
+        std::fs::set_permissions(host.path("key.pem"), std::os::unix::fs::PermissionsExt::from_mode(mode))
+            .expect("modes can be set");
+        let report = host.ok(&["doctor", "--offline", "--json"]).json();
+        let checks = report["checks"].as_array().expect("checks");
+        let found: Vec<&str> = checks
+            .iter()
+            .filter(|check| check["name"] == "certificate" && check["status"] == "warning")
+            .map(|check| check["found"].as_str().expect("a text"))
+            .collect();
+        assert_eq!(found.len(), warnings.len(), "{found:?}");
+        assert!(warnings.iter().zip(&found).all(|(warning, found)| found.contains(warning)), "{found:?}");
+    }
+}
+
+#[test]
 fn a_new_pair_is_taken_over_under_ten_thousand_requests_without_a_failed_one() {
     const THREADS: usize = 8;
     let authority = Authority::new();

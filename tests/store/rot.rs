@@ -159,6 +159,27 @@ fn the_assets_of_a_replaced_version_that_has_rotted_are_not_answered_for_any_mor
 }
 
 #[test]
+fn the_assets_of_the_version_that_was_served_are_not_answered_for_once_it_has_rotted() {
+    let host = with_two_versions();
+    let page = deflated("index.html", "version three");
+    std::fs::write(host.path("three"), zip(&[page, deflated("assets/a.0ab12cd3.js", "run();")])).unwrap();
+    import(&host, "three");
+    let three = id(&host.status()["active"]);
+    let daemon = host.run_logged();
+    let asset = || http::get(&daemon.address, "/assets/a.0ab12cd3.js").status;
+    assert_eq!(asset(), 200);
+    let image = file(&host, &three, "site.zip");
+    let name = b"index.html";
+    let at = std::fs::read(&image).unwrap().windows(name.len()).position(|window| window == name).unwrap();
+    flip(&image, (at + name.len() + 5) as u64);
+    let _ = http::get(&daemon.address, "/");
+    // It is told last, when nothing of the damaged version is left.
+    until("the version before has taken over", || told(&host, "fell back") == 1);
+    assert!(is_served(&daemon, "two"));
+    assert_eq!(asset(), 404, "it is not retained like a version that was replaced");
+}
+
+#[test]
 fn a_version_has_its_turn_after_a_week_and_not_before() {
     let host = with_two_versions();
     let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));

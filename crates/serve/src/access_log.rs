@@ -347,6 +347,38 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\ntwo\n\nthree\n");
     }
 
+    #[test]
+    fn a_line_that_is_cut_by_an_error_ends_before_the_next_one_begins() {
+        use std::io::Read;
+
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut out = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&pipe).unwrap();
+        while out.write(&[b'x'; 4096]).is_ok() {}
+        // The pipe has room for one page, so only the first part of a longer line is written.
+        out.read_exact(&mut [0; 4096]).unwrap();
+        let mut reader = out.try_clone().unwrap();
+        let shared = Arc::new(AccessLogState::default());
+        // The time to wait for a full pipe is over, so that the rest of the line is given up at once.
+        shared.ended.store(true, Ordering::Relaxed);
+        let last_try = Some(Instant::now().checked_sub(FULL_PIPE_TIMEOUT).unwrap());
+        let mut writer =
+            AccessLogWriter { out, path: None, has_partial_line: false, last_try, shared: Arc::clone(&shared) };
+        writer.write_batch(format!("{}\n", "a".repeat(6000)).as_bytes(), 1);
+        assert_eq!(shared.dropped.load(Ordering::Relaxed), 1, "a line that is cut counts as dropped");
+        let mut read_all = || {
+            let mut bytes = Vec::new();
+            assert_eq!(reader.read_to_end(&mut bytes).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            String::from_utf8(bytes).unwrap().trim_start_matches('x').to_owned()
+        };
+        assert_eq!(read_all(), "a".repeat(4096));
+        writer.write_batch(b"next\n", 1);
+        writer.write_batch(b"last\n", 1);
+        assert_eq!(read_all(), "\nnext\nlast\n");
+        assert_eq!(shared.dropped.load(Ordering::Relaxed), 1);
+    }
+
     /// Returns a log without a writer thread, and its queue.
     fn unwritten(lines: usize) -> (AccessLog, Receiver<WriterMessage>) {
         let (queue, waiting) = sync_channel(lines);

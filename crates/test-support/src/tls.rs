@@ -3,9 +3,10 @@
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
@@ -55,27 +56,16 @@ impl Authority {
         upstream
     }
 
+    /// An open upstream over TLS whose certificate for this name ends in so long.
+    pub fn upstream_ending_in(&self, name: &str, bundle: Vec<u8>, left: Duration) -> Upstream {
+        let upstream = Upstream::build(bundle, "https", serve_as(&self.issue_ending_in(&[name], left)));
+        upstream.open();
+        upstream
+    }
+
     /// The server's side of TLS, with a certificate for these names.
     pub fn wrap(&self, names: &[&str]) -> Wrap {
-        let key = KeyPair::generate().expect("randomness");
-        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let params = CertificateParams::new(names).expect("names");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ring has them")
-            .with_no_client_auth()
-            .with_single_cert(
-                vec![certificate.der().clone()],
-                PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
-            )
-            .expect("key and certificate belong together");
-        let config = Arc::new(config);
-        Arc::new(move |stream| {
-            let connection = ServerConnection::new(Arc::clone(&config)).ok()?;
-            Some(Box::new(StreamOwned::new(connection, stream)) as Box<dyn Wire>)
-        })
+        serve_as(&self.issue(names))
     }
 
     /// A certificate for these names, that counts today.
@@ -85,11 +75,26 @@ impl Authority {
 
     /// A certificate for these names, from the first day of one year to that of another.
     pub fn issue_between(&self, names: &[&str], from: i32, to: i32) -> Issued {
+        self.sign(names, |params| {
+            params.not_before = date_time_ymd(from, 1, 1);
+            params.not_after = date_time_ymd(to, 1, 1);
+        })
+    }
+
+    /// A certificate for these names that counts today and ends in so long.
+    pub fn issue_ending_in(&self, names: &[&str], left: Duration) -> Issued {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970");
+        self.sign(names, |params| {
+            params.not_before = date_time_ymd(2020, 1, 1);
+            params.not_after = date_time_ymd(1970, 1, 1) + now + left;
+        })
+    }
+
+    fn sign(&self, names: &[&str], set_dates: impl FnOnce(&mut CertificateParams)) -> Issued {
         let key = KeyPair::generate().expect("randomness");
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names.clone()).expect("names");
-        params.not_before = date_time_ymd(from, 1, 1);
-        params.not_after = date_time_ymd(to, 1, 1);
+        set_dates(&mut params);
         params.distinguished_name.push(rcgen::DnType::CommonName, names.concat());
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         Issued { certificate: certificate.pem(), key: key.serialize_pem() }
@@ -117,6 +122,24 @@ impl Authority {
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Arc::new(config)
     }
+}
+
+/// The server's side of TLS with this certificate.
+fn serve_as(pair: &Issued) -> Wrap {
+    let certificate = CertificateDer::from_pem_slice(pair.certificate.as_bytes()).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("a key");
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring has them")
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .expect("key and certificate belong together");
+    let config = Arc::new(config);
+    Arc::new(move |stream| {
+        let connection = ServerConnection::new(Arc::clone(&config)).ok()?;
+        Some(Box::new(StreamOwned::new(connection, stream)) as Box<dyn Wire>)
+    })
 }
 
 /// An encrypted connection as a client has it.

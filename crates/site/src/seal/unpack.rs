@@ -92,7 +92,7 @@ pub fn unpack(
     if exists {
         move_up(tree.path(), to)?;
     } else {
-        // The temporary folder is accessible to its owner only; a site is readable by all users.
+        // The mode of the temporary folder depends on the umask; a site is readable by all users.
         use std::os::unix::fs::PermissionsExt;
         let tree = tree.keep();
         let moved = fs::set_permissions(&tree, fs::Permissions::from_mode(0o755)).and_then(|()| fs::rename(&tree, to));
