@@ -139,7 +139,7 @@ impl ApiStateDirectory {
         Ok(asked)
     }
 
-    /// Removes spools that no process has continued for [`STALE`].
+    /// Removes spools that no process has continued for [`MAX_SPOOL_AGE`].
     fn sweep(&self) {
         let Ok(entries) = self.folder.entries() else { return };
         for name in entries.flatten().map(|entry| entry.name) {
@@ -159,7 +159,7 @@ impl ApiStateDirectory {
     }
 
     /// Reads the budget file. The owner of the store may be hostile: the read does not block on a pipe, follows no link
-    /// and is bounded by [`LARGEST`].
+    /// and is bounded by [`MAX_BUDGET_BYTES`].
     fn book(&self) -> io::Result<BudgetFile> {
         let mut bytes = Vec::new();
         self.folder.file(BOOK)?.take(MAX_BUDGET_BYTES).read_to_end(&mut bytes)?;
@@ -191,8 +191,8 @@ impl ApiStateDirectory {
         Ok(result)
     }
 
-    /// Opens the spool of this name. It is continued if it is of `question` and not older than [`STALE`]; otherwise it
-    /// begins anew with these notes. None if another process holds it.
+    /// Opens the spool of this name. It is continued if it is of `question` and not older than [`MAX_SPOOL_AGE`];
+    /// otherwise it begins anew with these notes. None if another process holds it.
     pub fn reading(&self, name: &str, question: &Value, notes: &Value) -> Result<Option<QuerySpool>, StoreError> {
         let name_of_file = format!("{name}.jsonl");
         let path = self.folder.path().join(&name_of_file);

@@ -9,11 +9,10 @@ use docwharf_base::directory::EntryKind;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::mapping::SealedFile;
 
+use super::layout::DERIVED;
 use super::writer::{StoreWriter, sweep_unrenamed};
 use super::{StoreError, VersionStore};
 
-/// Name of the directory in a store.
-pub(super) const DERIVED: &str = "derived";
 /// File with the content security policies of a version.
 pub const CSP: &str = "csp";
 /// File with the Brotli codings of a version's texts.
@@ -41,7 +40,7 @@ impl VersionStore {
         SealedFile::open_derived(self.directory().ok()?, path).ok()
     }
 
-    /// Whether there is a file that [`Writer::give_up_large`] would remove.
+    /// Whether there is a file that [`StoreWriter::give_up_large`] would remove.
     pub(super) fn has_large(&self) -> bool {
         self.large().next().is_some()
     }
@@ -98,7 +97,7 @@ impl StoreWriter {
             // On a full disk an empty directory is of no use.
             let _ = derived.remove_directory(&name);
         }
-        // At once: a daemon may be killed before its `Writer` is dropped.
+        // At once: a daemon may be killed before its `StoreWriter` is dropped.
         self.hand_over();
         written
     }

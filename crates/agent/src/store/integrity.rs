@@ -19,8 +19,9 @@ use docwharf_base::locks::{Mutex, MutexGuard};
 use docwharf_base::model::units::parse_time;
 use docwharf_base::model::version::VersionId;
 
-use super::writer::{StoreWriter, json};
-use super::{IMAGE, StoreError, VersionStore};
+use super::layout::IMAGE;
+use super::writer::StoreWriter;
+use super::{StoreError, VersionStore, json};
 
 /// Name of the file that marks damaged versions.
 pub(super) const SUSPECT: &str = "suspect";
@@ -87,7 +88,7 @@ impl VersionStore {
         self.verified_times().get(&id).copied()
     }
 
-    /// When each version was last verified, in seconds since 1970; see [`Store::verified_at`].
+    /// When each version was last verified, in seconds since 1970; see [`VersionStore::verified_at`].
     pub fn verified_times(&self) -> BTreeMap<VersionId, i64> {
         let book = self.book();
         let times = self.versions().unwrap_or_default().into_iter().map(|version| {
@@ -172,7 +173,7 @@ impl StoreWriter {
         }
     }
 
-    /// Records that a daemon is running. Returns whether the previous one ended without [`Writer::end_run`].
+    /// Records that a daemon is running. Returns whether the previous one ended without [`StoreWriter::end_run`].
     pub fn begin_run(&self) -> Result<bool, StoreError> {
         let _turn = self.store().marks.lock();
         let mut book = self.store().book();
@@ -199,7 +200,7 @@ impl StoreWriter {
 
     fn keep_book(&self, book: &ScrubLog) -> Result<(), StoreError> {
         let path = self.store().root().join(BOOK);
-        let written = self.store().directory().and_then(|root| root.replace(BOOK, 0o644, &json(book)));
+        let written = self.store().directory().and_then(|root| root.replace(BOOK, 0o644, &json::encode(book)));
         written.map_err(StoreError::io("write", &path))
     }
 }

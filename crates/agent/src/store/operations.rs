@@ -1,5 +1,5 @@
 //! Operations on a store: the rules for its record and its disk space, over primitive effects.
-//! [`Writer`](super::writer::Writer) implements the effects on disk; the simulation has an implementation in memory.
+//! [`StoreWriter`](super::writer::StoreWriter) implements the effects on disk, the simulation in memory.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::record::StoreRecord;
 use super::space::{SpaceLimits, SpaceRequest, VersionSize, held_by_then, is_over, surplus};
 use super::{HistoryEvent, Receipt, StoreError, StoredVersion};
 
-/// An event to be noted: its name, version and note; see [`Event`].
+/// An event to be noted: its name, version and note; see [`HistoryEvent`].
 pub type HistoryNote = (&'static str, Option<VersionId>, Option<String>);
 
 /// The effects on a store, each done as a whole or not at all, and the operations built on them.

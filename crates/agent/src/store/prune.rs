@@ -10,7 +10,7 @@ use docwharf_base::mapped_files::FileMappings;
 use docwharf_base::model::version::VersionId;
 
 use super::StoreError;
-use super::derived::DERIVED;
+use super::layout::DERIVED;
 use super::writer::StoreWriter;
 
 /// Images that were removed while this process had them mapped, with their sizes in bytes.

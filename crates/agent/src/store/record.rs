@@ -8,13 +8,11 @@ use serde::{Deserialize, Serialize};
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 
-/// Name of the record's file.
-pub const FILE: &str = "state.json";
+use super::json;
+
 /// The `schemaVersion` that is written. A record with a later one is refused: its unknown fields would be lost at the
 /// next write.
 pub const SCHEMA_VERSION: u32 = 2;
-/// Name of the copy of a damaged record, which may have been edited by hand.
-pub const DAMAGED: &str = "state.json.damaged";
 
 /// Beginning of the last line, a checksum of the bytes before it. It detects a disk that changes a bit of a label or an
 /// id, which would change the version that is served.
@@ -22,7 +20,7 @@ const SUM: &str = ",\n  \"sum\": \"";
 
 /// Encodes the record with its checksum.
 pub(super) fn encode(record: &StoreRecord) -> Vec<u8> {
-    let mut bytes = super::writer::json(record);
+    let mut bytes = json::encode(record);
     // "\n}\n"
     bytes.truncate(bytes.len() - 3);
     let sum = sum(&bytes);

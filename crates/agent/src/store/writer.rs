@@ -17,14 +17,13 @@ use docwharf_base::locks::Mutex;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::mapping::SealedFile;
 
-use super::derived::DERIVED;
+use super::layout::{CONTROL, DAMAGED_RECORD, DERIVED, IMAGE, INDEX, RECORD};
 use super::operations::StoreOperations;
 use super::prune::Removed;
 use super::record::{self, StoreRecord};
 use super::space::{VersionSize, free_bytes};
 use super::{
-    CONTROL, HistoryEvent, IMAGE, INDEX, MAX_RECORD_BYTES, Receipt, StoreError, StoredVersion, VersionStore, history,
-    owner,
+    HistoryEvent, MAX_RECORD_BYTES, Receipt, StoreError, StoredVersion, VersionStore, history, json, owner,
 };
 
 /// Bytes of the longest path that Linux accepts, including its NUL (`PATH_MAX`).
@@ -380,9 +379,9 @@ impl StoreOperations for StoreWriter {
     }
 
     fn write(&self, record: &StoreRecord) -> Result<(), StoreError> {
-        let path = self.store.root.join(record::FILE);
+        let path = self.store.root.join(RECORD);
         let written =
-            self.store.directory().and_then(|root| root.replace(record::FILE, 0o644, &record::encode(record)));
+            self.store.directory().and_then(|root| root.replace(RECORD, 0o644, &record::encode(record)));
         written.map_err(StoreError::io("write", &path))
     }
 
@@ -403,7 +402,7 @@ impl StoreOperations for StoreWriter {
         let folder = self.store.folder("receipts")?.ensure_directory(id.to_string(), 0o755);
         let folder = folder.map_err(StoreError::io("make", &dir))?;
         let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
-        let bytes = json(receipt);
+        let bytes = json::encode(receipt);
         folder.replace(format!("{nanos:020}.json"), 0o644, &bytes).map_err(StoreError::io("write", &dir))
     }
 
@@ -420,11 +419,11 @@ impl StoreOperations for StoreWriter {
     }
 
     fn keep_damaged(&self, damage: &StoreError) -> Result<(), StoreError> {
-        let kept = self.store.root.join(record::DAMAGED);
+        let kept = self.store.root.join(DAMAGED_RECORD);
         // No link is followed: the copy is given to the owner of the store, who may not be allowed to read every file.
         let root = self.store.directory().map_err(StoreError::io("open", &self.store.root))?;
-        let bytes = root.read(record::FILE, MAX_RECORD_BYTES).map_err(StoreError::io("read", &self.store.root))?;
-        root.replace(record::DAMAGED, 0o644, &bytes).map_err(StoreError::io("write", &kept))?;
+        let bytes = root.read(RECORD, MAX_RECORD_BYTES).map_err(StoreError::io("read", &self.store.root))?;
+        root.replace(DAMAGED_RECORD, 0o644, &bytes).map_err(StoreError::io("write", &kept))?;
         tracing::warn!(
             "{}; a copy of it is kept as {}: to repeat a change made by hand, leave out the last line (\"sum\")",
             ErrorChain(damage),
@@ -450,13 +449,6 @@ fn write_sealed(stage: &Directory, bytes: &[u8]) -> io::Result<()> {
     let mut file = stage.create_file(INDEX, 0o440)?;
     file.write_all(bytes)?;
     file.sync_all()
-}
-
-/// Encodes a value as indented JSON, for people.
-pub(super) fn json(value: &impl serde::Serialize) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec_pretty(value).expect("structs of texts and numbers are JSON");
-    bytes.push(b'\n');
-    bytes
 }
 
 #[cfg(test)]

@@ -95,9 +95,9 @@ fn a_damaged_record_that_is_a_link_is_not_kept_aside() {
     let (root, secret) = (dir.path().join("store"), dir.path().join("secret"));
     fs::write(&secret, "secret").unwrap();
     let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
-    symlink(&secret, root.join(record::FILE)).unwrap();
+    symlink(&secret, root.join(RECORD)).unwrap();
     let damage = writer.record().unwrap_err();
-    assert!(writer.keep_damaged(&damage).is_err() && !root.join(record::DAMAGED).exists());
+    assert!(writer.keep_damaged(&damage).is_err() && !root.join(DAMAGED_RECORD).exists());
     symlink(&secret, root.join("versions/x")).unwrap();
     symlink(dir.path(), root.join("receipts/x")).unwrap();
     drop(writer);
