@@ -10,7 +10,7 @@ use docwharf::seal::{SealError, SealOptions, SealProgress};
 use docwharf::store::operations::StoreOperations;
 use docwharf::store::record::{GateVerdict, StoreRecord};
 use docwharf::store::space::{SpaceRequest, VersionSize};
-use docwharf::store::writer::CommitOutcome;
+use docwharf::store::version_stage::CommitOutcome;
 use docwharf::store::{HistoryEvent, Receipt, StoreError, StoredVersion};
 use docwharf::sync::ingest::{IncomingBundle, Occasion};
 use docwharf::sync::seal_operations::{BundleSummary, SealOperations};

@@ -5,12 +5,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use docwharf_base::directory::EntryKind;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::mapping::SealedFile;
 
 use super::layout::DERIVED;
-use super::writer::{StoreWriter, sweep_unrenamed};
+use super::writer::StoreWriter;
 use super::{StoreError, VersionStore};
 
 /// File with the content security policies of a version.
@@ -131,32 +130,6 @@ impl StoreWriter {
             }
         }
         any
-    }
-
-    /// Removes unfinished files that a crash has left, and directories of versions that do not exist. A failure does no
-    /// harm.
-    pub(super) fn sweep_derived(&self) {
-        let derived = self.store().directory().and_then(|root| root.directory(DERIVED));
-        let entries = derived.and_then(|derived| Ok((derived.entries()?, derived)));
-        let (entries, derived) = match entries {
-            Ok(both) => both,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => {
-                tracing::warn!("cannot read {}: {error}", self.store().root().join(DERIVED).display());
-                return;
-            }
-        };
-        for entry in entries.flatten() {
-            let owner = entry.name.to_str().and_then(|name| name.parse().ok());
-            if entry.kind == EntryKind::Directory && owner.is_some_and(|id| self.store().has(id)) {
-                let folder = derived.directory(&entry.name).map_err(StoreError::io("read", derived.path()));
-                if let Err(error) = folder.and_then(|folder| sweep_unrenamed(&folder)) {
-                    tracing::warn!("{error}");
-                }
-            } else {
-                let _ = derived.remove_all(&entry.name);
-            }
-        }
     }
 }
 

@@ -25,6 +25,7 @@
 
 pub mod api_state;
 pub mod derived;
+mod disk_operations;
 pub mod history;
 pub mod integrity;
 mod json;
@@ -33,8 +34,11 @@ pub mod operations;
 mod owner;
 pub mod prune;
 pub mod record;
+mod removed_images;
 mod replaced;
 pub mod space;
+mod sweep;
+pub mod version_stage;
 pub mod writer;
 
 use std::ffi::OsStr;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::api::calls::ApiCall;
 use crate::fetch::BundleValidator;
 use crate::store::record::{BundleCheck, StoreRecord, SyncAttempt};
-use crate::store::writer::CommitOutcome;
+use crate::store::version_stage::CommitOutcome;
 use docwharf_base::backoff;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::digest::Digest;
