@@ -12,7 +12,7 @@ use docwharf::store::record::{GateVerdict, StoreRecord};
 use docwharf::store::space::{SpaceRequest, VersionSize};
 use docwharf::store::version_stage::CommitOutcome;
 use docwharf::store::{HistoryEvent, Receipt, StoreError, StoredVersion};
-use docwharf::sync::ingest::{IncomingBundle, Occasion};
+use docwharf::sync::incoming_bundle::{IncomingBundle, Occasion};
 use docwharf::sync::seal_operations::{BundleSummary, SealOperations};
 use docwharf::sync::{SyncError, SyncIntent};
 
@@ -313,7 +313,7 @@ impl SealOperations for Sim {
         Ok(self.lease(id))
     }
 
-    fn judge(
+    fn check_gate(
         &self,
         intent: &SyncIntent,
         id: VersionId,

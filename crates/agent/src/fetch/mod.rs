@@ -533,7 +533,7 @@ mod tests {
         (dir, download)
     }
 
-    fn judged(
+    fn checked(
         download: &mut Download,
         answer: reqwest::Response,
     ) -> Result<Option<BundleValidator>, RequestErrorCause> {
@@ -623,14 +623,14 @@ mod tests {
         ];
         for (status, fields, result, left) in cases {
             let (_dir, mut download) = download(20, 5, Vec::new());
-            let found = judged(&mut download, response(status, fields, b""));
+            let found = checked(&mut download, response(status, fields, b""));
             assert_eq!((found, download.received()), (result.map(|()| None), left), "{status} {fields:?}");
         }
         // With nothing received.
         for (status, fields) in [(206, &[(CONTENT_RANGE, "bytes 0-9/10")][..]), (416, &[])] {
             let (_dir, mut download) = download(20, 0, Vec::new());
             let expected = if status == 206 { RequestErrorCause::NoResponse } else { RequestErrorCause::Status(416) };
-            assert_eq!(judged(&mut download, response(status, fields, b"")), Err(expected));
+            assert_eq!(checked(&mut download, response(status, fields, b"")), Err(expected));
         }
     }
 
@@ -649,14 +649,14 @@ mod tests {
         ];
         for (fields, same) in cases {
             let (_dir, mut download) = download(20, 0, vec![dated.clone(), tagged.clone()]);
-            assert_eq!(judged(&mut download, response(200, fields, b"")), Ok(same.cloned()), "{fields:?}");
+            assert_eq!(checked(&mut download, response(200, fields, b"")), Ok(same.cloned()), "{fields:?}");
         }
         let (_dir, mut download) = download(6, 0, vec![tagged.clone()]);
         let answer = response(200, &[(ETAG, "\"a\""), (CONTENT_LENGTH, "7")], b"");
-        assert_eq!(judged(&mut download, answer), Ok(Some(tagged)), "what is known is not taken, however large");
+        assert_eq!(checked(&mut download, answer), Ok(Some(tagged)), "what is known is not taken, however large");
         for (coding, encoded) in [("gzip", true), ("identity", false)] {
             let (_dir, mut download) = self::download(20, 0, Vec::new());
-            judged(&mut download, response(200, &[(CONTENT_ENCODING, coding)], b"")).unwrap();
+            checked(&mut download, response(200, &[(CONTENT_ENCODING, coding)], b"")).unwrap();
             assert_eq!(download.received_part.finish().encoded, encoded, "{coding}");
         }
     }

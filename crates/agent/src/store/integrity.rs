@@ -37,8 +37,8 @@ struct ScrubLog {
     #[serde(default)]
     running: Option<String>,
     /// When versions were last verified, RFC 3339.
-    #[serde(default)]
-    proved: BTreeMap<VersionId, String>,
+    #[serde(default, rename = "proved")]
+    verified: BTreeMap<VersionId, String>,
 }
 
 /// Identity of an image file: device and inode.
@@ -94,7 +94,7 @@ impl VersionStore {
         let times = self.versions().unwrap_or_default().into_iter().map(|version| {
             // Each arrival was verified. The file's modification time does not count: a fault may change that, too.
             let arrived = version.receipts.last().and_then(|receipt| parse_time(&receipt.time));
-            let read = book.proved.get(&version.id).and_then(|time| parse_time(time));
+            let read = book.verified.get(&version.id).and_then(|time| parse_time(time));
             (version.id, arrived.max(read).unwrap_or(0))
         });
         times.collect()
@@ -193,8 +193,8 @@ impl StoreWriter {
     pub fn note_verified(&self, id: VersionId) -> Result<(), StoreError> {
         let _turn = self.store().marks.lock();
         let mut book = self.store().book();
-        book.proved.retain(|&id, _| self.store().has(id));
-        book.proved.insert(id, now_rfc3339());
+        book.verified.retain(|&id, _| self.store().has(id));
+        book.verified.insert(id, now_rfc3339());
         self.keep_book(&book)
     }
 
@@ -328,22 +328,22 @@ mod tests {
             writer.receive(id(n), &receipt).unwrap();
         };
         let keep = |times: &[(u8, &str)]| {
-            let proved = times.iter().map(|&(n, time)| (id(n), time.to_owned())).collect();
-            writer.keep_book(&ScrubLog { running: None, proved }).unwrap();
+            let verified = times.iter().map(|&(n, time)| (id(n), time.to_owned())).collect();
+            writer.keep_book(&ScrubLog { running: None, verified }).unwrap();
         };
-        let proved = || [1, 2, 3, 9].map(|n| writer.store().verified_at(id(n)));
-        assert_eq!(proved(), [Some(0), Some(0), Some(0), None]);
+        let verified = || [1, 2, 3, 9].map(|n| writer.store().verified_at(id(n)));
+        assert_eq!(verified(), [Some(0), Some(0), Some(0), None]);
         arrive(1, 3);
         arrive(1, 5);
         arrive(2, 5);
-        assert_eq!(proved(), [seconds(5), seconds(5), Some(0), None]);
+        assert_eq!(verified(), [seconds(5), seconds(5), Some(0), None]);
         keep(&[(1, &at(4)), (2, &at(6)), (3, "once"), (9, &at(1))]);
-        assert_eq!(proved(), [seconds(5), seconds(6), Some(0), None]);
+        assert_eq!(verified(), [seconds(5), seconds(6), Some(0), None]);
         writer.note_verified(id(3)).unwrap();
         let book = writer.store().book();
-        assert_eq!(book.proved.keys().copied().collect::<Vec<_>>(), sorted(&[1, 2, 3]), "what is gone is forgotten");
-        assert!(proved()[2] > Some(0));
+        assert_eq!(book.verified.keys().copied().collect::<Vec<_>>(), sorted(&[1, 2, 3]), "what is gone is forgotten");
+        assert!(verified()[2] > Some(0));
         fs::write(dir.path().join(BOOK), "{").unwrap();
-        assert_eq!(proved(), [seconds(5), seconds(5), Some(0), None], "one that cannot be read is empty");
+        assert_eq!(verified(), [seconds(5), seconds(5), Some(0), None], "one that cannot be read is empty");
     }
 }

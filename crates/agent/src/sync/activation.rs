@@ -14,7 +14,8 @@ use docwharf_site::seal::SealProgress;
 use super::activation_decision::{
     ActivationDecision, ActivationRequest, NEVER_CANCELLED, decide, outcome, tell_history,
 };
-use super::ingest::{IncomingBundle, IngestedBundle, Occasion, ingest_bundle};
+use super::incoming_bundle::{IncomingBundle, Occasion};
+use super::ingest::{IngestedBundle, ingest_bundle};
 use super::seal_operations::SealOperations;
 use super::{ActivationMode, SyncError, SyncIntent, SyncOutcome, disk_space};
 

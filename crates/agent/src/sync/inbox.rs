@@ -58,7 +58,7 @@ pub struct BundleInbox {
     /// Files that may still be written to, and since when they have not changed.
     growing: HashMap<OsString, (FileFingerprint, Instant)>,
     /// Files that could not be moved away: they are not imported again until they change.
-    judged: HashMap<OsString, FileFingerprint>,
+    checked: HashMap<OsString, FileFingerprint>,
     /// Files that were truncated when they were imported.
     cut: HashMap<OsString, FileFingerprint>,
     /// Entries that are never imported and have been logged.
@@ -129,7 +129,7 @@ impl BundleInbox {
         Ok(BundleInbox {
             folder,
             growing: HashMap::new(),
-            judged: HashMap::new(),
+            checked: HashMap::new(),
             cut: HashMap::new(),
             told: HashSet::new(),
         })
@@ -169,7 +169,7 @@ impl BundleInbox {
             }
             let (name, shape) = (entry.name, FileFingerprint::of(&metadata));
             there.insert(name.clone());
-            if self.judged.get(&name) == Some(&shape) {
+            if self.checked.get(&name) == Some(&shape) {
                 continue;
             }
             let since = match self.growing.get(&name) {
@@ -183,7 +183,7 @@ impl BundleInbox {
             }
             growing.insert(name, (shape, since));
         }
-        self.judged.retain(|name, _| there.contains(name));
+        self.checked.retain(|name, _| there.contains(name));
         self.cut.retain(|name, _| there.contains(name));
         let waiting = growing.len() > ready.len();
         self.growing = growing;
@@ -223,7 +223,7 @@ impl BundleInbox {
     pub fn put_away(&mut self, file: &InboxFile, reason: Option<&str>) -> io::Result<()> {
         let result = self.moved(&file.name, reason);
         if let (Err(_), Some((shape, _))) = (&result, self.growing.get(&file.name)) {
-            self.judged.insert(file.name.clone(), *shape);
+            self.checked.insert(file.name.clone(), *shape);
         }
         self.growing.remove(&file.name);
         result

@@ -507,7 +507,7 @@ mod tests {
     #[test]
     fn what_was_looked_at_through_a_link_or_under_another_label_says_nothing_of_a_file() {
         let seen = BundleFileState { source: "/b.zip".into(), size: 5, modified: 7 };
-        let judged = |wish: &PlanInput<'_>, trigger, change: &dyn Fn(&mut BundleCheck)| {
+        let checked = |wish: &PlanInput<'_>, trigger, change: &dyn Fn(&mut BundleCheck)| {
             let mut record = looked(Some(id()));
             change(record.looked.as_mut().unwrap());
             decide_file(&record, wish, trigger, &seen, |_| true)
@@ -516,22 +516,22 @@ mod tests {
         for trigger in
             [SyncTrigger::Changed, SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Hook, SyncTrigger::Asked]
         {
-            assert_eq!(judged(&WISH, trigger, &|_| ()), known, "{trigger:?}");
+            assert_eq!(checked(&WISH, trigger, &|_| ()), known, "{trigger:?}");
         }
-        assert_eq!(judged(&WISH, SyncTrigger::Refresh, &|_| ()), FileDecision::Digest);
+        assert_eq!(checked(&WISH, SyncTrigger::Refresh, &|_| ()), FileDecision::Digest);
         assert_eq!(
-            judged(&WISH, SyncTrigger::Start, &|looked| looked.validator = Some("v".into())),
+            checked(&WISH, SyncTrigger::Start, &|looked| looked.validator = Some("v".into())),
             FileDecision::Digest
         );
-        assert_eq!(judged(&WISH, SyncTrigger::Start, &|looked| looked.source = "/c.zip".into()), FileDecision::Digest);
-        assert_eq!(judged(&WISH, SyncTrigger::Start, &|looked| looked.label = Some("L".into())), FileDecision::Digest);
+        assert_eq!(checked(&WISH, SyncTrigger::Start, &|looked| looked.source = "/c.zip".into()), FileDecision::Digest);
+        assert_eq!(checked(&WISH, SyncTrigger::Start, &|looked| looked.label = Some("L".into())), FileDecision::Digest);
         let pinned = PlanInput { pin: Some("L"), ..WISH };
-        assert_eq!(judged(&pinned, SyncTrigger::Start, &|_| ()), FileDecision::Digest);
-        assert_eq!(judged(&pinned, SyncTrigger::Start, &|looked| looked.label = Some("L".into())), known);
+        assert_eq!(checked(&pinned, SyncTrigger::Start, &|_| ()), FileDecision::Digest);
+        assert_eq!(checked(&pinned, SyncTrigger::Start, &|looked| looked.label = Some("L".into())), known);
         let demanding = PlanInput { sha256: Some("aa"), ..WISH };
-        assert_eq!(judged(&demanding, SyncTrigger::Start, &|looked| looked.demanded = Some("aa".into())), known);
+        assert_eq!(checked(&demanding, SyncTrigger::Start, &|looked| looked.demanded = Some("aa".into())), known);
         assert_eq!(
-            judged(&demanding, SyncTrigger::Start, &|looked| looked.demanded = Some("bb".into())),
+            checked(&demanding, SyncTrigger::Start, &|looked| looked.demanded = Some("bb".into())),
             FileDecision::Digest
         );
         assert_eq!(

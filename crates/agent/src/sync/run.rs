@@ -18,7 +18,8 @@ use docwharf_base::net::retry::CallAttempts;
 
 use super::activation::SyncReport;
 use super::environment::{CallResult, SyncEnvironment};
-use super::ingest::{IncomingBundle, IngestedBundle, Occasion};
+use super::incoming_bundle::{IncomingBundle, Occasion};
+use super::ingest::IngestedBundle;
 use super::plan::{self, FileDecision, PlanInput, SourceDecision, SyncTrigger};
 use super::{ApiSource, BundleLocation, SyncError, SyncIntent, SyncOutcome};
 
