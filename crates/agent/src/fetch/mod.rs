@@ -1,0 +1,20 @@
+//! Download of one bundle: whole, resumed, or skipped because the server's file is known. It never has the API key.
+//!
+//! A [`Download`] lives as long as one bundle is wanted. Each [`Download::attempt`] continues where the one before was
+//! cut off, also through another link to the same file and after a restart. The received bytes are in the store's
+//! `downloads/`, together with the validator of the response that they came with, so that all parts of a resumed file
+//! belong to one representation (RFC 9110 section 13.1.5).
+
+// Other users may write here, so a path may lead elsewhere by the time it is used. See `docwharf_base::directory`.
+#![deny(clippy::disallowed_methods)]
+
+mod bundle;
+mod content_range;
+mod download;
+mod partial_bundle;
+mod response_headers;
+mod second_gzip_layer;
+
+pub use bundle::{BundleValidator, DownloadResult, ExpectedBundle, ReceivedBundle, SpaceCallback};
+pub use download::{Download, DownloadProgress};
+pub use second_gzip_layer::unwrap_second_layer;
