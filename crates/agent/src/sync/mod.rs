@@ -7,6 +7,7 @@
 //!   bundle while it is downloaded. [`known_bundles`] finds bundles that need not be downloaded again.
 //! - [`activation`] activates the version that is due, if [`activation_decision`] and the [`gate`] allow it, and prunes.
 //!   [`waiting`] says which version waits, and for what.
+//! - [`import`] takes a bundle that a person has given. [`record_recovery`] makes a lost record again.
 //! - [`operator`] carries out a person's commands. [`open`] opens a stored version for serving, and [`scrub`] verifies
 //!   stored versions again.
 //! - [`scheduler`] decides when to sync next; [`schedule`], [`file_watch`] and [`inbox`] trigger it.
@@ -22,6 +23,7 @@ mod export_job;
 mod file_dates;
 pub mod file_watch;
 pub mod gate;
+pub mod import;
 pub mod inbox;
 pub mod incoming_bundle;
 pub mod ingest;
@@ -29,6 +31,7 @@ pub mod known_bundles;
 pub mod open;
 pub mod operator;
 pub mod plan;
+pub mod record_recovery;
 pub mod run;
 pub mod schedule;
 pub mod scheduler;
