@@ -140,6 +140,11 @@ fn no_files_of_the_server_import_from_each_other_in_a_circle() {
 }
 
 #[test]
+fn no_files_of_the_test_support_import_from_each_other_in_a_circle() {
+    assert_no_circle(imports_below("crates/test-support/src"));
+}
+
+#[test]
 fn no_files_of_the_root_package_import_from_each_other_in_a_circle() {
     assert_no_circle(imports_below("src"));
 }
