@@ -1,9 +1,9 @@
 //! Client of the management API: one request, one response. It does no disk I/O, and it sends the key to the API's own
 //! origin only (`docs/design/agent.md`, rule 6).
 //!
-//! [`wire`] parses responses: it requires only the fields that the specification promises. [`export`] and [`preview`]
-//! decide what the state of a job means, [`analytics`] reads pages of search terms, [`ask`] gives advice about a failed
-//! call. Retries are left to the caller (`docwharf_base::net::retry`).
+//! [`responses`] parses responses: it requires only the fields that the specification promises. [`export`] and
+//! [`preview`] decide what the state of a job means, [`analytics`] reads pages of search terms, [`calls`] gives advice
+//! about a failed call. Retries are left to the caller (`docwharf_base::net::retry`).
 
 pub mod analytics;
 pub mod calls;

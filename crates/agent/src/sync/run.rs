@@ -1,4 +1,4 @@
-//! One sync, from checking the source to activating a version. It acts on the system through [`World`] alone.
+//! One sync, from checking the source to activating a version. It acts on the system through [`SyncEnvironment`] alone.
 
 use std::cell::RefCell;
 use std::path::Path;

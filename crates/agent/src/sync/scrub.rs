@@ -127,7 +127,7 @@ fn is_same(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Sleeps so that reading is no faster than [`PACE`].
+/// Sleeps so that reading is no faster than [`MAX_BYTES_PER_SECOND`].
 struct ReadThrottle {
     began: Instant,
     bytes: u64,

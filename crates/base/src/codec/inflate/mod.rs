@@ -41,18 +41,18 @@ pub const SMALL_INFLATE_BYTES: usize = SMALL_WINDOW_BYTES + 4 * (LITLEN_SIZE + D
 /// bits.
 const MAX_BLOCK_HEADER_BYTES: usize = 576;
 
-/// The reason why [`Decoder::run`] returned.
+/// The reason why [`InflateDecoder::run`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InflateStatus {
     /// All usable input has been consumed.
     NeedInput,
-    /// The window is full: the caller takes [`Decoder::output`] and calls again.
+    /// The window is full: the caller takes [`InflateDecoder::output`] and calls again.
     WindowFull,
     /// The last block has ended.
     Done,
 }
 
-/// The result of one call of [`Decoder::run`].
+/// The result of one call of [`InflateDecoder::run`].
 #[derive(Debug, Clone, Copy)]
 pub struct InflateStep {
     /// The number of input bytes that were consumed.
@@ -129,12 +129,12 @@ impl<const WINDOW: usize> InflateDecoder<WINDOW> {
         (self.start, self.pos) = (0, 0);
     }
 
-    /// The output of the last call of [`Decoder::run`].
+    /// The output of the last call of [`InflateDecoder::run`].
     pub fn output(&self) -> &[u8] {
         &self.window[self.start..self.pos]
     }
 
-    /// The number of input bytes used so far. After [`Status::Done`] the last of them may be used in part.
+    /// The number of input bytes used so far. After [`InflateStatus::Done`] the last of them may be used in part.
     pub fn bytes_taken(&self) -> u64 {
         self.taken
     }
@@ -144,7 +144,7 @@ impl<const WINDOW: usize> InflateDecoder<WINDOW> {
         self.last_header
     }
 
-    /// After [`Status::Done`]: the number of bits in the last byte that do not belong to the stream (0 to 7).
+    /// After [`InflateStatus::Done`]: the number of bits in the last byte that do not belong to the stream (0 to 7).
     pub fn spare_bits(&self) -> u8 {
         self.count as u8
     }
