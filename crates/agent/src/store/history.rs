@@ -14,7 +14,7 @@ use super::{StoreError, VersionStore};
 
 /// Name of the file in the store.
 pub const FILE: &str = "history.jsonl";
-/// Size in bytes (some 20,000 lines) above which the oldest lines are dropped, until [`KEPT_HISTORY_BYTES`] bytes are
+/// Size in bytes (some 20,000 lines) above which the oldest lines are dropped, until `KEPT_HISTORY_BYTES` bytes are
 /// left.
 pub const MAX_HISTORY_BYTES: u64 = 4 << 20;
 /// Bytes of the newest lines that are kept; see [`MAX_HISTORY_BYTES`].

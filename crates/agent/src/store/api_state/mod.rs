@@ -113,7 +113,8 @@ impl ApiStateDirectory {
         Ok(result)
     }
 
-    /// Opens the spool of this name; see [`QuerySpool::open`].
+    /// Opens the spool of this name. It is continued if it is of `question` and not older than [`MAX_SPOOL_AGE`];
+    /// otherwise it begins anew with these notes. None if another process holds it.
     pub fn reading(&self, name: &str, question: &Value, notes: &Value) -> Result<Option<QuerySpool>, StoreError> {
         let spool = QuerySpool::open(&self.folder, name, question, notes)?;
         if spool.is_some() {
