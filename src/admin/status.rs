@@ -12,8 +12,9 @@ use docwharf_agent::store::{StoreError, VersionStore};
 use docwharf_agent::sync::waiting::{WaitingReason, staged, way_out};
 use docwharf_agent::sync::{ApiSource, BundleLocation, SyncIntent};
 use docwharf_base::accounts::resolve_uid_name;
+use docwharf_base::clock::show_time;
 use docwharf_base::codec::content_coding::ContentCoding;
-use docwharf_base::model::units::{show_time, show_unix};
+use docwharf_base::model::units::show_unix;
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_site::coding_file::CodingStatistics;
 

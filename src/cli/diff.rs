@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::record::StoreRecord;
 use docwharf_agent::sync::SyncIntent;
-use docwharf_agent::sync::open;
+use docwharf_agent::sync::stored_index;
 use docwharf_agent::sync::waiting::staged;
 use docwharf_base::error_chain::{OneLine, QuotedName};
 use docwharf_base::model::units::show_size;
@@ -108,7 +108,7 @@ pub(super) fn compare_stored_versions(
 /// Opens the index of a version, which a comparison needs.
 pub(super) fn open_index(store: &VersionStore, id: VersionId) -> Result<ImageIndex, CommandFailure> {
     let short = id.short();
-    open::index(store, id).map_err(CommandFailure::local(format!(
+    stored_index::read_index(store, id).map_err(CommandFailure::local(format!(
         "cannot read the index of version {short}, which `docwharf import` of its bundle makes again"
     )))
 }

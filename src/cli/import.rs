@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 
 use crate::admin::control_messages::{self, CommandAction, CommandResult};
-use docwharf_agent::sync::activation::{ImportRequest, import};
+use docwharf_agent::sync::import::{ImportRequest, import};
 use docwharf_agent::sync::system::SyncContext;
 use docwharf_base::backoff;
 use docwharf_base::directory::Directory;

@@ -111,6 +111,6 @@ fn gate_verdict(
     let active = record.active.filter(|_| intent.gate.compares()).and_then(|id| open::read(store, id).ok());
     let threads = intent.effort.threads;
     let known = record.gate.as_ref();
-    let verdict = intent.gate.judge(&version, record.active, active.as_ref(), known, threads, &|| false);
+    let verdict = intent.gate.check(&version, record.active, active.as_ref(), known, threads, &|| false);
     Ok(verdict.map(|verdict| StagedVerdict { refused: verdict.refused }))
 }

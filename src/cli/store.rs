@@ -7,7 +7,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 
 use docwharf_agent::store::{IMAGE, VersionStore};
-use docwharf_agent::sync::{SyncError, open};
+use docwharf_agent::sync::{SyncError, stored_index};
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_base::model::units::{count_noun, show_size};
 use docwharf_base::model::version::VersionId;
@@ -89,5 +89,5 @@ fn verify_version(store: &VersionStore, id: VersionId, effort: &SealOptions) -> 
     if verified.id != id {
         return Err(SyncError::DamagedVersion { id, source: None });
     }
-    Ok(open::index(store, id).is_ok())
+    Ok(stored_index::read_index(store, id).is_ok())
 }

@@ -17,9 +17,9 @@ use std::time::{Duration, SystemTime};
 
 use sd_notify::NotifyState;
 
+use docwharf_base::clock::show_time;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::locks::Mutex;
-use docwharf_base::model::units::show_time;
 
 /// The extension of the start timeout that is requested each time while the store is opened.
 const START_TIMEOUT_EXTENSION: Duration = Duration::from_secs(30);

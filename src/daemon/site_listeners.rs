@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use crate::config::access;
 use crate::config::tls::TlsSettings;
+use docwharf_base::clock::show_time;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
-use docwharf_base::model::units::show_time;
 use docwharf_serve::access::AccessPolicy;
 use docwharf_serve::tls::ServerTls;
 

@@ -14,7 +14,8 @@ use tokio::sync::{oneshot, watch};
 
 use crate::admin::control_messages::{CommandReply, ImportCommand};
 use docwharf_agent::store::writer::StoreWriter;
-use docwharf_agent::sync::activation::{ImportRequest, SyncReport, import};
+use docwharf_agent::sync::activation::SyncReport;
+use docwharf_agent::sync::import::{ImportRequest, import};
 use docwharf_agent::sync::inbox::InboxFile;
 use docwharf_agent::sync::plan::SyncTrigger;
 use docwharf_agent::sync::system::{self, SyncContext, SyncProgress};

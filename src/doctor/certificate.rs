@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use crate::config::checked::Config;
+use docwharf_base::clock::show_time;
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::model::units::show_time;
 use docwharf_serve::key_pair::{CertificateValidity, KeyPair};
 
 use super::check::DoctorCheck;

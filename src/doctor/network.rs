@@ -201,7 +201,7 @@ impl NetworkResults {
         let Some(end) = certificate.and_then(certificate::parse_not_after) else {
             return self.trusted.push(format!("{host} "));
         };
-        let until = docwharf_base::model::units::show_time(end);
+        let until = docwharf_base::clock::show_time(end);
         if end.duration_since(SystemTime::now()).is_ok_and(|left| left < EXPIRY_WARNING_PERIOD) {
             let found = format!("the certificate of {host} ends soon: {until}");
             self.checks.push(DoctorCheck::warning("tls", found, "have the operator of that server renew it"));

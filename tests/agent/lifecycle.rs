@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 use support::host::Host;
-use support::http::Connection;
+use support::http::PersistentConnection;
 use support::zip::{deflated, stored, zip};
 use support::{Daemon, Ended, docwharf, end, folder, http, until};
 
@@ -440,14 +440,14 @@ fn an_answer_to_head_is_that_of_the_version_that_is_served_however_often_it_was_
     let with = |text: &str| zip(&[deflated("index.html", text)]);
     host.put_bundle(&with("<p>one"));
     let daemon = host.run();
-    let etag = |connection: &mut Connection, method: &str| {
+    let etag = |connection: &mut PersistentConnection, method: &str| {
         connection.send(format!("{method} / HTTP/1.1\r\nHost: x\r\n\r\n"));
         let answer = connection.response(method == "HEAD");
         let field = |name: &str| answer.header(name).map(str::to_owned);
         (answer.status, field("etag"), field("content-length"))
     };
     until("the first version", || http::get(&daemon.address, "/").text() == "<p>one");
-    let mut connection = Connection::open(&daemon.address);
+    let mut connection = PersistentConnection::open(&daemon.address);
     for text in ["<p>one", "<p>another"] {
         host.put_bundle(&with(text));
         until("the version", || http::get(&daemon.address, "/").text() == text);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use support::Daemon;
 use support::host::{Host, finish, front, text};
-use support::http::Connection;
+use support::http::PersistentConnection;
 use support::upstream::{Call, Upstream, answer, close, expired, honest, raw, silence, storage_error};
 use support::zip::{deflated, stored, zip};
 
@@ -101,7 +101,7 @@ fn site(n: usize) -> Vec<u8> {
 
 /// Reads pages over one connection for as long as it may; the answers, or what was wrong with one.
 fn read(address: &str, seed: u64, is_over: &AtomicBool, answered: &AtomicU64) -> Result<(), String> {
-    let mut connection = Connection::open(address);
+    let mut connection = PersistentConnection::open(address);
     let mut at = seed;
     while !is_over.load(Ordering::Relaxed) {
         at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

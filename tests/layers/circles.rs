@@ -125,6 +125,31 @@ fn no_files_of_the_origin_import_from_each_other_in_a_circle_nor_from_its_root()
 }
 
 #[test]
+fn no_files_of_the_agent_import_from_each_other_in_a_circle() {
+    assert_no_circle(imports_below("crates/agent/src"));
+}
+
+#[test]
+fn no_files_of_the_shared_building_blocks_import_from_each_other_in_a_circle() {
+    assert_no_circle(imports_below("crates/base/src"));
+}
+
+#[test]
+fn no_files_of_the_site_import_from_each_other_in_a_circle() {
+    assert_no_circle(imports_below("crates/site/src"));
+}
+
+#[test]
+fn no_files_of_the_server_import_from_each_other_in_a_circle() {
+    assert_no_circle(imports_below("crates/serve/src"));
+}
+
+#[test]
+fn no_files_of_the_test_support_import_from_each_other_in_a_circle() {
+    assert_no_circle(imports_below("crates/test-support/src"));
+}
+
+#[test]
 fn no_files_of_the_root_package_import_from_each_other_in_a_circle() {
     assert_no_circle(imports_below("src"));
 }

@@ -653,7 +653,7 @@ fn a_download_that_has_begun_is_finished_after_the_stop() {
     std::fs::write(dir.path().join("site/noise.bin"), noise).unwrap();
     let mut origin = Origin::in_folder(dir, &[]);
     let link = origin.link(&origin.start());
-    let mut connection = http::Connection::open(&origin.daemon.address);
+    let mut connection = http::PersistentConnection::open(&origin.daemon.address);
     connection.send(format!("GET {link} HTTP/1.1\r\nHost: x\r\n\r\n"));
     let mut first = [0; 1];
     connection.stream.peek(&mut first).unwrap();

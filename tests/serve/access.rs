@@ -12,7 +12,7 @@ use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 use support::h2::{Answer, Client};
 use support::host::{Host, bundle, large_bundle, text};
-use support::http::{Connection, Response, exchange, get, single};
+use support::http::{PersistentConnection, Response, exchange, get, single};
 use support::zip::{deflated, zip};
 use support::{Daemon, until};
 
@@ -103,7 +103,7 @@ fn only_listed_addresses_are_answered_and_a_refusal_says_nothing() {
         assert_eq!(get(&admin(&host), path).status, 200, "{path}");
     }
     // A refusal leaves the connection usable.
-    let mut connection = Connection::open(&daemon.address);
+    let mut connection = PersistentConnection::open(&daemon.address);
     for _ in 0..3 {
         connection.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         assert_eq!(connection.response(false).status, 403);
@@ -562,7 +562,7 @@ fn a_pipe_that_nobody_reads_stops_the_log_and_not_the_site() {
     let address = address.trim().trim_start_matches("http://").trim_end_matches('/').to_owned();
     until("it is served", || single(&address, "GET", "/", &[]).status == 200);
     // More lines than the pipe and the queue hold.
-    let mut connection = Connection::open(&address);
+    let mut connection = PersistentConnection::open(&address);
     let one = "HEAD / HTTP/1.1\r\nHost: x\r\n\r\n";
     for _ in 0..400 {
         connection.send(one.repeat(50));
@@ -601,7 +601,7 @@ fn lines_that_wait_are_bounded_by_their_bytes_too() {
     let host = logged("json");
     let _pipe = full_pipe(&host.path("access.log"));
     let daemon = served(&host);
-    let mut connection = Connection::open(&daemon.address);
+    let mut connection = PersistentConnection::open(&daemon.address);
     // Far fewer lines than may wait, each as long as strangers can make it.
     let long = "\t\u{80}".repeat(2_000);
     let head =
@@ -653,7 +653,7 @@ fn who_may_read_changes_without_a_restart_and_on_open_connections() {
         .set("server.trustedProxies", text(PROXY))
         .set("access.allow", text(HERE));
     let daemon = served(&host);
-    let mut connection = Connection::open(&daemon.address);
+    let mut connection = PersistentConnection::open(&daemon.address);
     let mut status = || {
         connection.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
         connection.response(false).status

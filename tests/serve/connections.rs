@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use support::h2::{self, Answer, Client};
 use support::host::{self, Host};
-use support::http::{Connection, connect, get, parse, raw, request};
+use support::http::{PersistentConnection, connect, get, parse, raw, request};
 use support::zip::{deflated, zip};
 use support::{Daemon, docwharf, folder, run, text, until, write_site};
 
@@ -67,7 +67,7 @@ fn responses(bytes: &[u8]) -> usize {
 fn a_connection_is_kept_and_what_is_sent_ahead_is_answered_in_order() {
     let (_dir, daemon) = site(&SMALL);
     let one = |method: &str, target: &str| format!("{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n");
-    let mut connection = Connection::open(&daemon.address);
+    let mut connection = PersistentConnection::open(&daemon.address);
     for _ in 0..3 {
         connection.send(one("GET", "/a.txt"));
         assert_eq!(connection.response(false).text(), "content of a");
@@ -118,7 +118,7 @@ fn a_connection_is_kept_and_what_is_sent_ahead_is_answered_in_order() {
 #[test]
 fn a_whole_request_is_answered_while_the_next_is_still_arriving() {
     let (_dir, daemon) = site(&SMALL);
-    let mut connection = Connection::open(&daemon.address);
+    let mut connection = PersistentConnection::open(&daemon.address);
     connection.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\nGET /b.txt HT");
     assert_eq!(connection.response(false).text(), "content of a");
     connection.send("TP/1.1\r\nHost: x\r\n\r\n");
@@ -135,14 +135,14 @@ fn a_connection_is_closed_when_the_client_says_so() {
         "GET /a.txt HTTP/1.0\r\n\r\n",
         "GET /a.txt HTTP/1.0\r\nConnection: close\r\n\r\n",
     ] {
-        let mut connection = Connection::open(&daemon.address);
+        let mut connection = PersistentConnection::open(&daemon.address);
         connection.send(bytes);
         let rest = connection.rest();
         assert_eq!(responses(&rest), 1, "{bytes:?}");
         assert_eq!(parse(&rest, false).text(), "content of a", "{bytes:?}");
     }
     // A client that has said everything and only listens gets its answer.
-    let mut connection = Connection::open(&daemon.address);
+    let mut connection = PersistentConnection::open(&daemon.address);
     connection.send("GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     connection.stream.shutdown(std::net::Shutdown::Write).expect("one side can be closed");
     assert_eq!(parse(&connection.rest(), false).text(), "content of a");
@@ -153,7 +153,7 @@ fn http_1_0_gets_whole_bodies_with_their_length() {
     let (_dir, daemon, picture) = large_site();
     for target in ["/a.txt", "/large.png", "/large.txt", "/missing", "/missing.js"] {
         for field in ["", "Accept-Encoding: gzip\r\n", "Host: x\r\n", "TE: chunked\r\n"] {
-            let mut connection = Connection::open(&daemon.address);
+            let mut connection = PersistentConnection::open(&daemon.address);
             connection.send(format!("GET {target} HTTP/1.0\r\n{field}\r\n"));
             let answer = parse(&connection.rest(), false);
             assert!(answer.header("transfer-encoding").is_none(), "{target} {field}");
@@ -165,7 +165,7 @@ fn http_1_0_gets_whole_bodies_with_their_length() {
         }
     }
     // Kept only when asked for.
-    let mut connection = Connection::open(&daemon.address);
+    let mut connection = PersistentConnection::open(&daemon.address);
     for _ in 0..2 {
         connection.send("GET /a.txt HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
         assert_eq!(connection.response(false).text(), "content of a");
@@ -237,7 +237,7 @@ fn every_answer_has_one_date_also_where_nobody_understood_the_question() {
         ("GET /a.txt HTTP/1.1\r\n\r\n".into(), 400),
     ] {
         let what = bytes[..bytes.len().min(60)].to_owned();
-        let mut connection = Connection::open(&daemon.address);
+        let mut connection = PersistentConnection::open(&daemon.address);
         connection.send(bytes);
         let answer = parse(&connection.rest(), status == 304 || what.starts_with("HEAD"));
         assert_eq!(answer.status, status, "{what:?}");
@@ -257,7 +257,7 @@ fn empty_lines_before_a_request_and_bare_line_feeds_are_understood() {
         "\r\n\r\nGET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
         "GET /a.txt HTTP/1.1\nHost: x\nConnection: close\n\n",
     ] {
-        let mut connection = Connection::open(&daemon.address);
+        let mut connection = PersistentConnection::open(&daemon.address);
         connection.send(bytes);
         assert_eq!(parse(&connection.rest(), false).text(), "content of a", "{bytes:?}");
     }
@@ -272,7 +272,7 @@ fn empty_lines_before_a_request_and_bare_line_feeds_are_understood() {
 fn refused(address: &str, bytes: impl AsRef<[u8]>, statuses: &[u16]) {
     let bytes = bytes.as_ref();
     let what = String::from_utf8_lossy(&bytes[..bytes.len().min(120)]).into_owned();
-    let mut connection = Connection::open(address);
+    let mut connection = PersistentConnection::open(address);
     connection.send(bytes);
     connection.send("GET /b.txt HTTP/1.1\r\nHost: x\r\n\r\n");
     let rest = connection.rest();
@@ -309,7 +309,7 @@ fn exactly_one_good_host_is_wanted() {
         "Host: \u{e9}\r\n",
     ] {
         for method in ["GET", "HEAD", "OPTIONS", "POST"] {
-            let mut connection = Connection::open(address);
+            let mut connection = PersistentConnection::open(address);
             connection.send(format!("{method} /a.txt HTTP/1.1\r\n{fields}Connection: close\r\n\r\n"));
             assert_eq!(parse(&connection.rest(), method == "HEAD").status, 400, "{method} {fields:?}");
         }
@@ -317,7 +317,7 @@ fn exactly_one_good_host_is_wanted() {
     refused(address, "GET http://x/a.txt HTTP/1.1\r\n\r\n", &[400]);
     refused(address, "GET /a.txt HTTP/1.0\r\nHost: a b\r\n\r\n", &[400]);
     for host in ["x", "x:80", "docs.example", "127.0.0.1:8080", "[::1]", "[::1]:8080", "a-b_c.example", "x."] {
-        let mut connection = Connection::open(address);
+        let mut connection = PersistentConnection::open(address);
         connection.send(format!("GET /a.txt HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         assert_eq!(connection.response(false).status, 200, "{host}");
     }
@@ -431,7 +431,7 @@ fn a_body_is_never_taken_for_a_request() {
     {
         for target in ["/a.txt", "/missing"] {
             let status = if status == 200 && target == "/missing" { 404 } else { status };
-            let mut connection = Connection::open(&daemon.address);
+            let mut connection = PersistentConnection::open(&daemon.address);
             connection.send(format!(
                 "{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{hidden}GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
                 hidden.len()
@@ -470,7 +470,7 @@ fn a_refused_body_is_not_swallowed_for_ever() {
         }
     }
     // A body that never comes does not hold up the answer.
-    let mut connection = Connection::open(&daemon.address);
+    let mut connection = PersistentConnection::open(&daemon.address);
     connection.send("POST /a.txt HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n");
     assert_eq!(connection.response(false).status, 405);
     is_served(&daemon.address);
@@ -745,7 +745,7 @@ fn a_stop_lets_a_download_finish_and_ends_with_0() {
     assert!(client.receive());
     // These have nothing to finish.
     let mut idle: Vec<_> = (0..50).map(|_| connect(&daemon.address)).collect();
-    let mut kept = Connection::open(&daemon.address);
+    let mut kept = PersistentConnection::open(&daemon.address);
     kept.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!(kept.response(false).status, 200);
     idle[0].write_all(b"GET /a.t").expect("the server reads");
@@ -1051,7 +1051,7 @@ fn frames_that_break_the_rules_end_their_connection_only() {
     for bytes in
         [&b"PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n"]
     {
-        let mut connection = Connection::open(&daemon.address);
+        let mut connection = PersistentConnection::open(&daemon.address);
         connection.send(bytes);
         let rest = connection.rest();
         assert!(!String::from_utf8_lossy(&rest).contains("<p>home"));

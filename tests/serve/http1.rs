@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use support::h2::{Answer, Client};
 use support::host::{Host, text};
-use support::http::{Connection, Response, connect, get};
+use support::http::{PersistentConnection, Response, connect, get};
 use support::zip::{deflated, zip};
 use support::{Daemon, folder, until, write_site};
 
@@ -62,21 +62,21 @@ fn lasting(answer: &Response) -> (u16, Vec<(String, String)>, &[u8]) {
 #[test]
 fn an_answer_is_the_same_the_first_time_and_later_and_whoever_reads_the_request() {
     let (_dir, daemon) = site();
-    let mut other = Connection::open(&daemon.address);
+    let mut other = PersistentConnection::open(&daemon.address);
     // Not plain: from here on another reader has the connection.
     other.send("OPTIONS / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert_eq!(other.response(false).status, 204);
     for method in ["GET", "HEAD"] {
         for (target, fields) in ASKED {
             let request = format!("{method} {target} HTTP/1.1\r\nHost: x\r\n{fields}\r\n");
-            let ask = |connection: &mut Connection| {
+            let ask = |connection: &mut PersistentConnection| {
                 connection.send(&request);
                 let answer = connection.response(method == "HEAD");
                 assert_eq!(answer.headers.iter().filter(|(name, _)| name == "date").count(), 1, "{request}");
                 answer
             };
             let expected = ask(&mut other);
-            let mut plain = Connection::open(&daemon.address);
+            let mut plain = PersistentConnection::open(&daemon.address);
             for turn in 0..3 {
                 assert_eq!(lasting(&ask(&mut plain)), lasting(&expected), "{request} (turn {turn})");
             }
@@ -93,7 +93,7 @@ fn an_answer_is_the_same_the_first_time_and_later_over_http_2() {
     {
         let fields: &[(&str, &str)] = if encoding.is_empty() { &[] } else { &[("accept-encoding", encoding)] };
         let field = if encoding.is_empty() { String::new() } else { format!("Accept-Encoding: {encoding}\r\n") };
-        let mut one = Connection::open(&daemon.address);
+        let mut one = PersistentConnection::open(&daemon.address);
         one.send(format!("GET {target} HTTP/1.1\r\nHost: x\r\n{field}\r\n"));
         let expected = one.response(false);
         for turn in 0..3 {
@@ -119,7 +119,7 @@ fn plain_requests_and_others_on_one_connection_are_answered_in_order_however_the
         .collect();
     let bytes = all.concat();
     for piece in [1, 7, 100, 1000, bytes.len()] {
-        let mut connection = Connection::open(&daemon.address);
+        let mut connection = PersistentConnection::open(&daemon.address);
         for piece in bytes.as_bytes().chunks(piece) {
             connection.send(piece);
         }
@@ -204,12 +204,12 @@ fn a_page_on_its_way_stays_what_it_is_when_others_take_its_place_in_memory() {
     host.ok(&["import", host.path("bundle.zip").to_str().expect("its path is text")]);
     let daemon = host.run();
     let request = |n: usize| format!("GET /{n}.txt HTTP/1.1\r\nHost: x\r\n\r\n");
-    let mut slow: Vec<Connection> = (0..PAGES).map(|_| Connection::open(&daemon.address)).collect();
+    let mut slow: Vec<PersistentConnection> = (0..PAGES).map(|_| PersistentConnection::open(&daemon.address)).collect();
     for (n, connection) in slow.iter_mut().enumerate() {
         // Twice, so that of the second answer some is still to be sent when others come.
         connection.send(request(n).repeat(2));
     }
-    let mut busy = Connection::open(&daemon.address);
+    let mut busy = PersistentConnection::open(&daemon.address);
     for n in (0..PAGES).rev().chain(0..PAGES) {
         busy.send(request(n));
         assert!(busy.response(false).body == pages[n].as_bytes(), "page {n} is another one");

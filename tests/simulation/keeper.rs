@@ -10,9 +10,9 @@ use docwharf::seal::{SealError, SealOptions, SealProgress};
 use docwharf::store::operations::StoreOperations;
 use docwharf::store::record::{GateVerdict, StoreRecord};
 use docwharf::store::space::{SpaceRequest, VersionSize};
-use docwharf::store::writer::CommitOutcome;
+use docwharf::store::version_stage::CommitOutcome;
 use docwharf::store::{HistoryEvent, Receipt, StoreError, StoredVersion};
-use docwharf::sync::ingest::{IncomingBundle, Occasion};
+use docwharf::sync::incoming_bundle::{IncomingBundle, Occasion};
 use docwharf::sync::seal_operations::{BundleSummary, SealOperations};
 use docwharf::sync::{SyncError, SyncIntent};
 
@@ -313,7 +313,7 @@ impl SealOperations for Sim {
         Ok(self.lease(id))
     }
 
-    fn judge(
+    fn check_gate(
         &self,
         intent: &SyncIntent,
         id: VersionId,

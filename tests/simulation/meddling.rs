@@ -8,9 +8,9 @@ use std::time::Duration;
 use docwharf::model::version::{VersionId, VersionLabel};
 use docwharf::net::request_error::{RequestError, RequestErrorCause};
 use docwharf::store::operations::StoreOperations;
-use docwharf::sync::activation::read_record;
 use docwharf::sync::operator;
 use docwharf::sync::plan::SyncTrigger;
+use docwharf::sync::record_recovery::read_record;
 use docwharf::sync::{ApiSource, SyncError};
 
 use super::disk::Outside;

@@ -67,7 +67,7 @@ fn flip(path: &Path, at: u64) {
 /// As if it had come so long ago, and nobody had read it since.
 fn age(host: &Host, id: &str, days: u64) {
     let then = SystemTime::now() - Duration::from_hours(24 * days);
-    let then = docwharf::model::units::show_time(then);
+    let then = docwharf::base::clock::show_time(then);
     for receipt in std::fs::read_dir(host.path("store/receipts").join(id)).unwrap() {
         let path = receipt.unwrap().path();
         let mut told: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::model::units::show_time;
+use crate::model::units::show_unix;
 
 /// Returns the current time in seconds since 1970.
 pub fn now_unix_seconds() -> i64 {
@@ -18,6 +18,11 @@ pub fn now_unix_millis() -> i64 {
 /// Formats the current time as RFC 3339 in UTC, to the second.
 pub fn now_rfc3339() -> String {
     show_time(SystemTime::now())
+}
+
+/// Formats a time as RFC 3339 in UTC, to the second.
+pub fn show_time(time: SystemTime) -> String {
+    show_unix(unix_seconds(time))
 }
 
 /// Converts a time to seconds since 1970; earlier times are negative.
@@ -54,6 +59,13 @@ mod tests {
         ] {
             assert_eq!((unix_seconds(time), unix_millis(time)), (seconds, millis), "{time:?}");
         }
+    }
+
+    #[test]
+    fn a_time_is_shown_in_utc_to_the_second() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        assert_eq!(show_time(epoch + Duration::from_millis(1999)), "1970-01-01T00:00:01Z");
+        assert_eq!(show_time(epoch - Duration::from_secs(5)), "1969-12-31T23:59:55Z");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Options of TCP sockets that no dependency offers. Linux only. [`accept`] sets `TCP_DEFER_ACCEPT`: a connection is
-//! accepted only when it has data, so a client that sends its request at once costs one wake-up instead of two.
-//! [`acknowledged`] reads how many bytes a peer has acknowledged.
+//! Options of TCP sockets that no dependency offers. Linux only. [`set_defer_accept`] sets `TCP_DEFER_ACCEPT`: a
+//! connection is accepted only when it has data, so a client that sends its request at once costs one wake-up instead
+//! of two. [`acknowledged_bytes`] reads how many bytes a peer has acknowledged.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -34,7 +34,7 @@ pub fn error_message(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// Displays text on one line, like [`Chain`].
+/// Displays text on one line, like [`ErrorChain`].
 #[derive(Debug, Clone, Copy)]
 pub struct OneLine<'a>(pub &'a str);
 

@@ -1,16 +1,17 @@
 //! Building blocks without knowledge of sites, bundles or the agent. Every other crate of docwharf depends on this one.
 //!
 //! - Files: [`directory`] (access through an open directory, which no other user can redirect), [`durable`]
-//!   (replacement that survives a crash, and the lock of one writer), [`regular`] (bounded reads of files that a person
-//!   has named), [`growth`] (how many bytes of a file that is still being written are there), [`mapped`] (files that
-//!   this process has mapped into memory).
+//!   (replacement that survives a crash, and the lock of one writer), [`regular_file`] (bounded reads of files that a
+//!   person has named), [`growing_file`] (how many bytes of a file that is still being written are there),
+//!   [`mapped_files`] (files that this process has mapped into memory).
 //! - Data: [`model`] (paths, digests, version ids, limits, units), [`codec`] (DEFLATE, gzip, Brotli, Zstandard) and
 //!   [`little_endian`] (reads numbers). None of them does I/O.
-//! - Network: [`net`] (HTTP client, errors of upstreams, retry rules), [`encode_sets`] (percent-encoding) and [`defer`]
-//!   (options of TCP sockets).
-//! - Process: [`runtime`], [`clock`], [`locks`], [`cores`], [`priority`], [`accounts`] (users and groups by name).
-//! - Output: [`chain`] (an error and its causes on one line), [`secret`] (values that no message shows), [`exposition`]
-//!   (formats of metrics), [`backoff`] (waits between retries).
+//! - Network: [`net`] (HTTP client, errors of upstreams, retry rules), [`encode_sets`] (percent-encoding) and
+//!   [`defer_accept`] (options of TCP sockets).
+//! - Process: [`runtime`], [`clock`], [`locks`], [`processors`], [`thread_priority`], [`accounts`] (users and groups by
+//!   name).
+//! - Output: [`error_chain`] (an error and its causes on one line), [`secret`] (values that no message shows),
+//!   [`metrics_format`] (formats of metrics), [`backoff`] (waits between retries).
 //!
 //! ```
 //! use docwharf_base::durable;

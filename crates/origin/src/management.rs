@@ -5,9 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 use http::request::Parts;
 use http::{Response, StatusCode};
 
-use docwharf_base::clock::unix_seconds;
+use docwharf_base::clock::{show_time, unix_seconds};
 use docwharf_base::error_chain::{ErrorChain, QuotedName};
-use docwharf_base::model::units::show_time;
 
 use super::analytics::{self, AnalyticsError, IngestRefusal};
 use super::api_keys::AuthenticatedClient;

@@ -12,7 +12,7 @@ use rustls::server::ResolvesServerCert;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{Error, InconsistentKeys, ServerConfig};
 
-use docwharf_base::model::units::show_time;
+use docwharf_base::clock::show_time;
 use docwharf_base::net::certificate;
 use docwharf_base::regular_file;
 

@@ -70,7 +70,7 @@ impl Disk {
         assert_eq!(self.free(), bytes);
     }
 
-    /// Fills it to its last byte beside somebody who writes, too.
+    /// Fills it to its last byte while another process writes, too.
     pub fn fill(&self) {
         self.empty();
         let mut file = File::create(self.path("filler")).expect("there is room for a name");

@@ -63,7 +63,7 @@ struct Partial {
     reset: Option<u32>,
     /// The code of a reset that came behind the whole response.
     stopped: Option<u32>,
-    /// Bytes that the server has said it takes more, and nobody has asked for.
+    /// Bytes that the server has said it takes more, and that no test has asked for.
     granted: usize,
 }
 

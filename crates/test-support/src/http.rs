@@ -70,7 +70,7 @@ pub fn single(address: &str, method: &str, target: &str, headers: &[&str]) -> Re
 /// HEAD.
 #[track_caller]
 pub fn exchange<S: Read + Write>(stream: S, request: &[u8], head: bool) -> Response {
-    let mut connection = Connection { stream, buffer: Vec::new() };
+    let mut connection = PersistentConnection { stream, buffer: Vec::new() };
     connection.send(request);
     let answer = connection.response(head);
     let closes = answer.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
@@ -102,20 +102,20 @@ pub fn gunzip(bytes: &[u8]) -> Vec<u8> {
 
 /// A connection on which several responses are expected.
 #[derive(Debug)]
-pub struct Connection<S = TcpStream> {
+pub struct PersistentConnection<S = TcpStream> {
     /// The connection below.
     pub stream: S,
     buffer: Vec<u8>,
 }
 
-impl Connection {
+impl PersistentConnection {
     /// Opens a connection.
-    pub fn open(address: &str) -> Connection {
-        Connection { stream: connect(address), buffer: Vec::new() }
+    pub fn open(address: &str) -> PersistentConnection {
+        PersistentConnection { stream: connect(address), buffer: Vec::new() }
     }
 }
 
-impl<S: Read + Write> Connection<S> {
+impl<S: Read + Write> PersistentConnection<S> {
     /// Sends these bytes; a server that has closed already shows when its answer is read.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = self.stream.write_all(bytes.as_ref());

@@ -95,7 +95,7 @@ impl Hub {
         daemon.wait(std::time::Duration::from_secs(20));
     }
 
-    /// Waits for the end of an origin that was killed by somebody else.
+    /// Waits for the end of an origin that another process killed.
     pub fn kill_quietly(&mut self) {
         let mut daemon = self.daemon.take().expect("it ran");
         daemon.wait(std::time::Duration::from_secs(20));

@@ -131,10 +131,10 @@ pub fn commands_below(words: &[&str]) -> Vec<String> {
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 
-/// A port of this machine that is known before anything listens there, and stays free for whoever names it.
+/// A port of this machine that is known before anything listens there, and stays free for the program that is told it.
 ///
-/// It is bound and does not listen. The kernel gives it to nobody who asks for any free port, neither to listen nor to
-/// connect from; a server that names it gets it, because both sockets have `SO_REUSEADDR` (socket(7)).
+/// It is bound and does not listen. The kernel gives it to no process that asks for any free port, neither to listen
+/// nor to connect from; a server that names it gets it, because both sockets have `SO_REUSEADDR` (socket(7)).
 pub struct ReservedPort {
     _socket: Socket,
     /// `127.0.0.1:43817`
@@ -159,7 +159,7 @@ impl ReservedPort {
 
     /// Listens there, as another program would, until it is dropped; the port stays reserved.
     pub fn listen(&self) -> TcpListener {
-        TcpListener::bind(&self.address).expect("nobody else has it")
+        TcpListener::bind(&self.address).expect("the port is reserved")
     }
 }
 

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-use crate::upstream::{Call, Request};
+use crate::upstream::request::{Call, Request};
 
 /// The project that there is.
 pub const PROJECT: &str = "prj_7/a";
 
 /// A search: term, day as YYYY-MM-DD, the page that was clicked.
-pub type Event = (String, String, Option<String>);
+pub type SearchEvent = (String, String, Option<String>);
 
 /// Previews and searches.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct Studio {
     /// answer with that status.
     pub states: Vec<Value>,
     /// Every search.
-    pub events: Vec<Event>,
+    pub events: Vec<SearchEvent>,
     /// Branches with a preview.
     pub branches: Vec<String>,
     /// Deployments and how often each was asked about.
@@ -128,7 +128,7 @@ impl Studio {
 
     /// The events of some days as the API has them: by hits, then by term.
     fn rows(&self, from: Option<&str>, to: Option<&str>) -> Vec<Value> {
-        let mut terms: BTreeMap<&str, Vec<&Event>> = BTreeMap::new();
+        let mut terms: BTreeMap<&str, Vec<&SearchEvent>> = BTreeMap::new();
         for event in &self.events {
             let day = event.1.as_str();
             if from.is_none_or(|from| day >= from) && to.is_none_or(|to| day < to) {

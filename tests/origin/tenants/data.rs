@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::management_api::{TWO, searches};
-use support::http::{Connection, Response, get};
+use support::http::{PersistentConnection, Response, get};
 use support::hub::{FOLDER, Hub, JOBS, data, error};
 use support::{end, until, write_site};
 
@@ -57,8 +57,8 @@ pub(super) fn batch(id: &str, events: &[Value]) -> Value {
 }
 
 /// A request with a body that does not come; `expect` waits to be asked for it.
-pub(super) fn half_sent(hub: &Hub, key: &str, target: &str, len: usize, expect: bool) -> Connection {
-    let mut connection = Connection::open(hub.address());
+pub(super) fn half_sent(hub: &Hub, key: &str, target: &str, len: usize, expect: bool) -> PersistentConnection {
+    let mut connection = PersistentConnection::open(hub.address());
     let expect = if expect { "Expect: 100-continue\r\n" } else { "" };
     let head = format!(
         "POST {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n{expect}Content-Length: {len}\r\n\r\n"
@@ -108,12 +108,12 @@ fn a_body_without_a_length_takes_what_has_come_of_it() {
         "POST {SEARCHES} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nTransfer-Encoding: chunked\r\n\r\n",
         hub.key
     );
-    let mut connection = Connection::open(hub.address());
+    let mut connection = PersistentConnection::open(hub.address());
     connection.send(&head);
     let body = batch("b", &searches("moat", 3, 1)).to_string();
     connection.send(format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()));
     assert_eq!(connection.response(false).status, 200);
-    let mut connection = Connection::open(hub.address());
+    let mut connection = PersistentConnection::open(hub.address());
     connection.send(&head);
     let chunk = format!("{:x}\r\n{}\r\n", 100_000, " ".repeat(100_000));
     for _ in 0..4 {
@@ -145,7 +145,7 @@ fn ask_often(hub: &Hub, (method, begin, end): (&str, &str, &str), often: usize, 
         let key = &hub.key;
         format!("{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: Bearer {key}\r\n\r\n")
     };
-    let mut connection = Connection::open(hub.address());
+    let mut connection = PersistentConnection::open(hub.address());
     let numbers: Vec<usize> = (0..often).collect();
     for some in numbers.chunks(100) {
         connection.send(some.iter().map(|&n| question(n)).collect::<String>());
@@ -185,7 +185,7 @@ fn a_budget_is_an_organizations_whichever_project_is_asked_about() {
 }
 
 /// Whether an answer has begun to come; it is not waited for.
-fn is_answered(connection: &Connection) -> bool {
+fn is_answered(connection: &PersistentConnection) -> bool {
     connection.stream.set_nonblocking(true).unwrap();
     let is_answered = connection.stream.peek(&mut [0]).is_ok();
     connection.stream.set_nonblocking(false).unwrap();
@@ -202,14 +202,14 @@ fn so_many_batches_of_an_organization_wait_for_the_disk_and_others_still_get_in(
     database.execute_batch("BEGIN IMMEDIATE").unwrap();
     let send = |key: &str, target: &str, n: usize| {
         let body = batch(&format!("b{n}"), &searches("moat", 1, 1)).to_string();
-        let mut connection = Connection::open(hub.address());
+        let mut connection = PersistentConnection::open(hub.address());
         connection.send(format!(
             "POST {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         ));
         connection
     };
-    let mut acmes: Vec<Connection> = (0..SENT).map(|n| send(&hub.key, SEARCHES, n)).collect();
+    let mut acmes: Vec<PersistentConnection> = (0..SENT).map(|n| send(&hub.key, SEARCHES, n)).collect();
     let mut umbrellas = send(&umbrella, THEIR_SEARCHES, 0);
     until("those beyond are refused", || {
         acmes.iter().filter(|connection| is_answered(connection)).count() == SENT - WAITING

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde_json::Number;
 
-use super::report::{PeriodTerms, PeriodTotals, PreviousNumbers, ReportRules, ReportTerm, TermList};
+use super::report::fields::{PeriodTerms, PeriodTotals, PreviousNumbers, ReportRules, ReportTerm, TermList};
 use crate::api::analytics::{SearchPage, SearchTerm};
 
 /// A row with checked numbers.

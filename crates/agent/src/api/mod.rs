@@ -1,9 +1,9 @@
 //! Client of the management API: one request, one response. It does no disk I/O, and it sends the key to the API's own
 //! origin only (`docs/design/agent.md`, rule 6).
 //!
-//! [`wire`] parses responses: it requires only the fields that the specification promises. [`export`] and [`preview`]
-//! decide what the state of a job means, [`analytics`] reads pages of search terms, [`ask`] gives advice about a failed
-//! call. Retries are left to the caller (`docwharf_base::net::retry`).
+//! [`responses`] parses responses: it requires only the fields that the specification promises. [`export`] and
+//! [`preview`] decide what the state of a job means, [`analytics`] reads pages of search terms, [`calls`] gives advice
+//! about a failed call. Retries are left to the caller (`docwharf_base::net::retry`).
 
 pub mod analytics;
 pub mod calls;
@@ -38,7 +38,7 @@ const MAX_DEPLOYMENT_BYTES: usize = 16 * 1024 * 1024;
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The response to a request that changes nothing; see [`Api::check_access`].
+/// The response to a request that changes nothing; see [`ApiClient::check_access`].
 #[derive(Debug)]
 pub struct AccessCheck {
     /// Status code of the response.
@@ -194,7 +194,7 @@ impl ApiClient {
         self.call_with_limit(method, path, query, body, MAX_RESPONSE_BYTES).await
     }
 
-    /// Makes one call like [`Api::call`], with a response body of at most `largest` bytes.
+    /// Makes one call like [`ApiClient::call`], with a response body of at most `largest` bytes.
     async fn call_with_limit(
         &self,
         method: Method,

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use docwharf_base::directory::{Directory, FileAccess, FileRequirements};
 use docwharf_base::growing_file::WriteProgress;
 
-use super::{BundleValidator, ReceivedBundle};
+use super::bundle::{BundleValidator, ReceivedBundle};
 
 /// Name of the file with the received bytes.
 pub(super) const PART_FILE: &str = "bundle.part";

@@ -23,37 +23,22 @@
 // Other users may write here, so a path may lead elsewhere by the time it is used. See `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
+mod error;
 mod publish_directory;
 mod record;
+mod settings;
 mod tree_builder;
-
-use std::io;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::directory::Directory;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::extract::FileModes;
 use docwharf_site::sealed_version::SealedVersion;
 
+pub use error::PublishError;
+pub use publish_directory::CURRENT_LINK;
 use publish_directory::PublishDirectory;
-
-/// Name of the link to the current version.
-pub const CURRENT_LINK: &str = "current";
-/// Time for which a replaced directory stays, for servers that have opened the old target of the link.
-const REPLACED_DIRECTORY_GRACE: Duration = Duration::from_mins(15);
-
-/// Settings of publication.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PublishSettings {
-    /// The directory to publish into.
-    pub directory: PathBuf,
-    /// The store; `directory` must not be in it.
-    pub store: PathBuf,
-    /// Permissions of files and directories, independent of the umask.
-    pub modes: FileModes,
-}
+pub use settings::PublishSettings;
+pub use tree_builder::PublishOutcome;
 
 /// How thoroughly an existing directory is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,51 +47,6 @@ pub enum PublishCheck {
     TrustRecord,
     /// Every file must exist with its owner, mode, size and time.
     CheckFiles,
-}
-
-/// The result of a publication.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PublishOutcome {
-    /// Whether the link was replaced or its directory was built again.
-    pub changed: bool,
-    /// Number of files written.
-    pub written: u64,
-    /// Number of files linked from an earlier directory.
-    pub linked: u64,
-}
-
-/// The reason why `current` was not changed.
-#[derive(Debug, thiserror::Error)]
-pub enum PublishError {
-    /// The directory is the store or is in it; publication must not damage the store.
-    #[error("cannot publish into {}: it is the store or lies in it; set publish.directory to a directory outside the store", .0.display())]
-    InStore(PathBuf),
-    /// The name of the link is taken by a file of another kind.
-    #[error("cannot publish: {} is there and is no symbolic link; move it away, or publish elsewhere", .0.display())]
-    NotALink(PathBuf),
-    /// A directory has the version's name and was not made by docwharf.
-    #[error("cannot publish: {} is there and not known as made by docwharf; move it away, or publish elsewhere", .0.display())]
-    Foreign(PathBuf),
-    /// Another process is publishing here and has not finished in time.
-    #[error("cannot publish into {}: another docwharf process is publishing there", .0.display())]
-    Busy(PathBuf),
-    /// The operating system reported an error.
-    #[error("cannot publish: cannot {doing} {}", path.display())]
-    Io {
-        /// The failed operation: "read", "write", …
-        doing: &'static str,
-        /// Path of the file.
-        path: PathBuf,
-        /// The error of the operating system.
-        #[source]
-        source: io::Error,
-    },
-}
-
-impl PublishError {
-    fn io<'a, E: Into<io::Error>>(doing: &'static str, path: &'a Path) -> impl FnOnce(E) -> PublishError + 'a {
-        move |source| PublishError::Io { doing, path: path.to_owned(), source: source.into() }
-    }
 }
 
 /// Publishes `version`: `current` then leads to a complete copy of it. Directories that are no longer needed are

@@ -14,9 +14,13 @@ use docwharf_base::model::version::VersionId;
 use docwharf_site::extract::{FileModes, set_folder_mode};
 use docwharf_site::sealed_version::SealedVersion;
 
+use super::error::PublishError;
 use super::record::{self, PublishRecord};
-use super::{CURRENT_LINK, PublishError, PublishOutcome, PublishSettings, tree_builder};
+use super::settings::PublishSettings;
+use super::tree_builder::{self, PublishOutcome};
 
+/// Name of the link to the current version.
+pub const CURRENT_LINK: &str = "current";
 const LOCK_FILE: &str = ".docwharf.lock";
 const STAGING_PREFIX: &str = ".staging-";
 /// Name of the new tree in a staging directory.

@@ -1,6 +1,7 @@
 //! The record of published directories: which ones docwharf has made, and which may be removed. No I/O.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -8,8 +9,8 @@ use docwharf_base::model::units::{parse_time, show_unix};
 use docwharf_base::model::version::VersionId;
 use docwharf_site::extract::FileModes;
 
-use super::REPLACED_DIRECTORY_GRACE;
-
+/// Time for which a replaced directory stays, for servers that have opened the old target of the link.
+const REPLACED_DIRECTORY_GRACE: Duration = Duration::from_mins(15);
 /// File name of the record.
 pub(super) const RECORD_FILE: &str = ".docwharf.json";
 

@@ -14,7 +14,18 @@ use docwharf_site::extract::{self, FileModes, FileTree};
 use docwharf_site::index::IndexEntry;
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::{PublishError, PublishOutcome};
+use super::error::PublishError;
+
+/// The result of a publication.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PublishOutcome {
+    /// Whether the link was replaced or its directory was built again.
+    pub changed: bool,
+    /// Number of files written.
+    pub written: u64,
+    /// Number of files linked from an earlier directory.
+    pub linked: u64,
+}
 
 /// The served files of a version, in the order of their paths.
 fn served_files(version: &SealedVersion) -> impl Iterator<Item = (Option<SitePath>, IndexEntry)> {

@@ -5,15 +5,13 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use docwharf_base::directory::EntryKind;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::mapping::SealedFile;
 
-use super::writer::{StoreWriter, sweep_unrenamed};
+use super::layout::DERIVED;
+use super::writer::StoreWriter;
 use super::{StoreError, VersionStore};
 
-/// Name of the directory in a store.
-pub(super) const DERIVED: &str = "derived";
 /// File with the content security policies of a version.
 pub const CSP: &str = "csp";
 /// File with the Brotli codings of a version's texts.
@@ -41,7 +39,7 @@ impl VersionStore {
         SealedFile::open_derived(self.directory().ok()?, path).ok()
     }
 
-    /// Whether there is a file that [`Writer::give_up_large`] would remove.
+    /// Whether there is a file that [`StoreWriter::give_up_large`] would remove.
     pub(super) fn has_large(&self) -> bool {
         self.large().next().is_some()
     }
@@ -98,7 +96,7 @@ impl StoreWriter {
             // On a full disk an empty directory is of no use.
             let _ = derived.remove_directory(&name);
         }
-        // At once: a daemon may be killed before its `Writer` is dropped.
+        // At once: a daemon may be killed before its `StoreWriter` is dropped.
         self.hand_over();
         written
     }
@@ -132,32 +130,6 @@ impl StoreWriter {
             }
         }
         any
-    }
-
-    /// Removes unfinished files that a crash has left, and directories of versions that do not exist. A failure does no
-    /// harm.
-    pub(super) fn sweep_derived(&self) {
-        let derived = self.store().directory().and_then(|root| root.directory(DERIVED));
-        let entries = derived.and_then(|derived| Ok((derived.entries()?, derived)));
-        let (entries, derived) = match entries {
-            Ok(both) => both,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return,
-            Err(error) => {
-                tracing::warn!("cannot read {}: {error}", self.store().root().join(DERIVED).display());
-                return;
-            }
-        };
-        for entry in entries.flatten() {
-            let owner = entry.name.to_str().and_then(|name| name.parse().ok());
-            if entry.kind == EntryKind::Directory && owner.is_some_and(|id| self.store().has(id)) {
-                let folder = derived.directory(&entry.name).map_err(StoreError::io("read", derived.path()));
-                if let Err(error) = folder.and_then(|folder| sweep_unrenamed(&folder)) {
-                    tracing::warn!("{error}");
-                }
-            } else {
-                let _ = derived.remove_all(&entry.name);
-            }
-        }
     }
 }
 

@@ -14,9 +14,10 @@ use super::{StoreError, VersionStore};
 
 /// Name of the file in the store.
 pub const FILE: &str = "history.jsonl";
-/// Size in bytes (some 20,000 lines) above which the oldest lines are dropped, until [`KEPT`] bytes are left.
+/// Size in bytes (some 20,000 lines) above which the oldest lines are dropped, until `KEPT_HISTORY_BYTES` bytes are
+/// left.
 pub const MAX_HISTORY_BYTES: u64 = 4 << 20;
-/// Bytes of the newest lines that are kept; see [`MOST`].
+/// Bytes of the newest lines that are kept; see [`MAX_HISTORY_BYTES`].
 const KEPT_HISTORY_BYTES: usize = 2 << 20;
 /// Suffix of the note of a version that a person has activated and thereby holds.
 pub const BY_HAND: &str = " by hand";
@@ -97,7 +98,7 @@ fn ends_a_line(mut file: File) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// Shortens a history larger than [`MOST`], as a whole or not at all.
+/// Shortens a history larger than [`MAX_HISTORY_BYTES`], as a whole or not at all.
 pub(super) fn bound(root: &Directory, is_here: impl Fn(VersionId) -> bool) -> io::Result<()> {
     let file = root.file(FILE)?;
     if file.metadata()?.len() <= MAX_HISTORY_BYTES {

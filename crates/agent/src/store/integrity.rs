@@ -19,8 +19,9 @@ use docwharf_base::locks::{Mutex, MutexGuard};
 use docwharf_base::model::units::parse_time;
 use docwharf_base::model::version::VersionId;
 
-use super::writer::{StoreWriter, json};
-use super::{IMAGE, StoreError, VersionStore};
+use super::layout::IMAGE;
+use super::writer::StoreWriter;
+use super::{StoreError, VersionStore, json};
 
 /// Name of the file that marks damaged versions.
 pub(super) const SUSPECT: &str = "suspect";
@@ -36,8 +37,8 @@ struct ScrubLog {
     #[serde(default)]
     running: Option<String>,
     /// When versions were last verified, RFC 3339.
-    #[serde(default)]
-    proved: BTreeMap<VersionId, String>,
+    #[serde(default, rename = "proved")]
+    verified: BTreeMap<VersionId, String>,
 }
 
 /// Identity of an image file: device and inode.
@@ -87,13 +88,13 @@ impl VersionStore {
         self.verified_times().get(&id).copied()
     }
 
-    /// When each version was last verified, in seconds since 1970; see [`Store::verified_at`].
+    /// When each version was last verified, in seconds since 1970; see [`VersionStore::verified_at`].
     pub fn verified_times(&self) -> BTreeMap<VersionId, i64> {
         let book = self.book();
         let times = self.versions().unwrap_or_default().into_iter().map(|version| {
             // Each arrival was verified. The file's modification time does not count: a fault may change that, too.
             let arrived = version.receipts.last().and_then(|receipt| parse_time(&receipt.time));
-            let read = book.proved.get(&version.id).and_then(|time| parse_time(time));
+            let read = book.verified.get(&version.id).and_then(|time| parse_time(time));
             (version.id, arrived.max(read).unwrap_or(0))
         });
         times.collect()
@@ -172,7 +173,7 @@ impl StoreWriter {
         }
     }
 
-    /// Records that a daemon is running. Returns whether the previous one ended without [`Writer::end_run`].
+    /// Records that a daemon is running. Returns whether the previous one ended without [`StoreWriter::end_run`].
     pub fn begin_run(&self) -> Result<bool, StoreError> {
         let _turn = self.store().marks.lock();
         let mut book = self.store().book();
@@ -192,14 +193,14 @@ impl StoreWriter {
     pub fn note_verified(&self, id: VersionId) -> Result<(), StoreError> {
         let _turn = self.store().marks.lock();
         let mut book = self.store().book();
-        book.proved.retain(|&id, _| self.store().has(id));
-        book.proved.insert(id, now_rfc3339());
+        book.verified.retain(|&id, _| self.store().has(id));
+        book.verified.insert(id, now_rfc3339());
         self.keep_book(&book)
     }
 
     fn keep_book(&self, book: &ScrubLog) -> Result<(), StoreError> {
         let path = self.store().root().join(BOOK);
-        let written = self.store().directory().and_then(|root| root.replace(BOOK, 0o644, &json(book)));
+        let written = self.store().directory().and_then(|root| root.replace(BOOK, 0o644, &json::encode(book)));
         written.map_err(StoreError::io("write", &path))
     }
 }
@@ -327,22 +328,22 @@ mod tests {
             writer.receive(id(n), &receipt).unwrap();
         };
         let keep = |times: &[(u8, &str)]| {
-            let proved = times.iter().map(|&(n, time)| (id(n), time.to_owned())).collect();
-            writer.keep_book(&ScrubLog { running: None, proved }).unwrap();
+            let verified = times.iter().map(|&(n, time)| (id(n), time.to_owned())).collect();
+            writer.keep_book(&ScrubLog { running: None, verified }).unwrap();
         };
-        let proved = || [1, 2, 3, 9].map(|n| writer.store().verified_at(id(n)));
-        assert_eq!(proved(), [Some(0), Some(0), Some(0), None]);
+        let verified = || [1, 2, 3, 9].map(|n| writer.store().verified_at(id(n)));
+        assert_eq!(verified(), [Some(0), Some(0), Some(0), None]);
         arrive(1, 3);
         arrive(1, 5);
         arrive(2, 5);
-        assert_eq!(proved(), [seconds(5), seconds(5), Some(0), None]);
+        assert_eq!(verified(), [seconds(5), seconds(5), Some(0), None]);
         keep(&[(1, &at(4)), (2, &at(6)), (3, "once"), (9, &at(1))]);
-        assert_eq!(proved(), [seconds(5), seconds(6), Some(0), None]);
+        assert_eq!(verified(), [seconds(5), seconds(6), Some(0), None]);
         writer.note_verified(id(3)).unwrap();
         let book = writer.store().book();
-        assert_eq!(book.proved.keys().copied().collect::<Vec<_>>(), sorted(&[1, 2, 3]), "what is gone is forgotten");
-        assert!(proved()[2] > Some(0));
+        assert_eq!(book.verified.keys().copied().collect::<Vec<_>>(), sorted(&[1, 2, 3]), "what is gone is forgotten");
+        assert!(verified()[2] > Some(0));
         fs::write(dir.path().join(BOOK), "{").unwrap();
-        assert_eq!(proved(), [seconds(5), seconds(5), Some(0), None], "one that cannot be read is empty");
+        assert_eq!(verified(), [seconds(5), seconds(5), Some(0), None], "one that cannot be read is empty");
     }
 }

@@ -25,14 +25,20 @@
 
 pub mod api_state;
 pub mod derived;
+mod disk_operations;
 pub mod history;
 pub mod integrity;
+mod json;
+mod layout;
 pub mod operations;
 mod owner;
 pub mod prune;
 pub mod record;
+mod removed_images;
 mod replaced;
 pub mod space;
+mod sweep;
+pub mod version_stage;
 pub mod writer;
 
 use std::ffi::OsStr;
@@ -48,6 +54,7 @@ use docwharf_base::model::version::VersionId;
 use docwharf_site::mapping::SealedFile;
 
 pub use history::HistoryEvent;
+pub use layout::{CONTROL, IMAGE, INDEX};
 use record::{DecodeError, StoreRecord};
 
 /// An error of a store operation.
@@ -201,13 +208,6 @@ const MAX_RECORD_BYTES: u64 = 64 << 20;
 /// Upper bound of a receipt's size in bytes.
 const MAX_RECEIPT_BYTES: u64 = 1 << 20;
 
-/// Name of the image in a version's directory.
-pub const IMAGE: &str = "site.zip";
-/// Name of the control socket in a store.
-pub const CONTROL: &str = "control.sock";
-/// Name of the index in a version's directory.
-pub const INDEX: &str = "index";
-
 impl VersionStore {
     /// Returns the store at `root`, which need not exist yet.
     pub fn at(root: &Path) -> VersionStore {
@@ -272,8 +272,8 @@ impl VersionStore {
 
     /// Reads the record; returns an empty one if the store has none yet.
     pub fn record(&self) -> Result<StoreRecord, StoreError> {
-        let path = self.root.join(record::FILE);
-        match self.directory().and_then(|root| root.read(record::FILE, MAX_RECORD_BYTES)) {
+        let path = self.root.join(layout::RECORD);
+        match self.directory().and_then(|root| root.read(layout::RECORD, MAX_RECORD_BYTES)) {
             Ok(bytes) => record::decode(&bytes).map_err(|error| match error {
                 DecodeError::Damaged(source) => StoreError::Damaged { path, source },
                 DecodeError::Later(found) => StoreError::Later { path, found },
@@ -332,7 +332,7 @@ impl VersionStore {
     }
 }
 
-/// Finds the version called `name` among `versions`; see [`Store::named`].
+/// Finds the version called `name` among `versions`; see [`VersionStore::named`].
 pub(crate) fn named(name: &str, record: &StoreRecord, versions: &[StoredVersion]) -> Result<VersionId, StoreError> {
     let labelled = record.labels.get(name).map(|labelled| labelled.version);
     if let Some(id) = labelled.filter(|&id| versions.iter().any(|version| version.id == id)) {

@@ -5,32 +5,12 @@
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use docwharf_base::locks::Mutex;
 use docwharf_base::mapped_files::FileMappings;
 use docwharf_base::model::version::VersionId;
 
 use super::StoreError;
-use super::derived::DERIVED;
+use super::layout::DERIVED;
 use super::writer::StoreWriter;
-
-/// Images that were removed while this process had them mapped, with their sizes in bytes.
-#[derive(Debug, Default)]
-pub(super) struct Removed(Mutex<Vec<(FileMappings, u64)>>);
-
-impl Removed {
-    fn note(&self, mappings: FileMappings, bytes: u64) {
-        if mappings.is_any_alive() {
-            self.0.lock().push((mappings, bytes));
-        }
-    }
-
-    /// Bytes of the removed images that are still mapped.
-    pub(super) fn bytes(&self) -> u64 {
-        let mut removed = self.0.lock();
-        removed.retain(|(mappings, _)| mappings.is_any_alive());
-        removed.iter().map(|(_, bytes)| bytes).sum()
-    }
-}
 
 impl StoreWriter {
     /// Removes one version unless it is leased. Returns whether it was removed.
@@ -56,7 +36,7 @@ impl StoreWriter {
         let mapped = mapped.map(|image| (FileMappings::find(&image), image.len()));
         versions.rename(&name, &staging, &name).map_err(StoreError::io("remove", &dir))?;
         if let Ok((mappings, bytes)) = mapped {
-            self.removed.note(mappings, bytes);
+            self.removed_images().note(mappings, bytes);
         }
         let _ = staging.remove_all(&name);
         let root = self.store().directory().map_err(StoreError::io("open", self.store().root()))?;

@@ -6,7 +6,7 @@ use std::path::Path;
 use docwharf_base::directory::{Directory, DirectoryEntry, EntryKind};
 use docwharf_base::model::version::VersionId;
 
-use super::derived::DERIVED;
+use super::layout::DERIVED;
 use super::record::StoreRecord;
 use super::{StoreError, StoredVersion, VersionStore};
 

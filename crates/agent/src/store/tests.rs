@@ -140,7 +140,7 @@ fn a_record_that_is_not_there_is_empty_and_any_other_is_read_or_told_to_be_damag
     let dir = tempfile::tempdir().unwrap();
     let store = VersionStore::at(dir.path());
     assert_eq!(store.record().unwrap(), StoreRecord::default());
-    let put = |text: &str| fs::write(dir.path().join(record::FILE), text).unwrap();
+    let put = |text: &str| fs::write(dir.path().join(layout::RECORD), text).unwrap();
     put("{\"schemaVersion\": 2, \"configError\": \"x\"}");
     assert_eq!(store.record().unwrap().config_error.as_deref(), Some("x"));
     put("{\"schemaVersion\": 3}");
@@ -149,7 +149,7 @@ fn a_record_that_is_not_there_is_empty_and_any_other_is_read_or_told_to_be_damag
         put(damaged);
         assert!(matches!(store.record(), Err(StoreError::Damaged { .. })), "{damaged:?}");
     }
-    fs::remove_file(dir.path().join(record::FILE)).unwrap();
-    fs::create_dir(dir.path().join(record::FILE)).unwrap();
+    fs::remove_file(dir.path().join(layout::RECORD)).unwrap();
+    fs::create_dir(dir.path().join(layout::RECORD)).unwrap();
     assert!(matches!(store.record(), Err(StoreError::Io { .. })), "what cannot be read is not empty");
 }

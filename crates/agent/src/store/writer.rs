@@ -1,31 +1,20 @@
-//! The writer of a store: staging, commit, the record and history. A store has at most one.
+//! The writer of a store: its lock, what it asks others to release, and whose its files are. A store has at most one
+//! writer.
 
 use std::fmt;
-use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use docwharf_base::clock::now_unix_seconds;
-use docwharf_base::directory::{Directory, EntryKind, FileId, is_unsupported};
 use docwharf_base::durable::FileLock;
-use docwharf_base::error_chain::{ErrorChain, error_message};
-use docwharf_base::locks::Mutex;
+use docwharf_base::locks::{Mutex, MutexGuard};
 use docwharf_base::model::version::VersionId;
-use docwharf_site::mapping::SealedFile;
 
-use super::derived::DERIVED;
-use super::operations::StoreOperations;
-use super::prune::Removed;
-use super::record::{self, StoreRecord};
-use super::space::{VersionSize, free_bytes};
-use super::{
-    CONTROL, HistoryEvent, IMAGE, INDEX, MAX_RECORD_BYTES, Receipt, StoreError, StoredVersion, VersionStore, history,
-    owner,
-};
+use super::layout::DERIVED;
+use super::removed_images::RemovedImages;
+use super::{StoreError, VersionStore, owner, sweep};
 
 /// Bytes of the longest path that Linux accepts, including its NUL (`PATH_MAX`).
 const MAX_PATH_BYTES: usize = 4096;
@@ -41,7 +30,7 @@ pub struct StoreWriter {
     /// Releases the large derived files that are to be removed.
     user: OnceLock<User>,
     /// Removed images that are still mapped: their disk space is not free yet.
-    pub(super) removed: Removed,
+    removed: RemovedImages,
     _lock: FileLock,
 }
 
@@ -63,47 +52,11 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// A directory for unfinished work; it is removed when this is dropped.
-///
-/// In a store of another user it belongs to that user from the beginning, so that the service can remove it after a
-/// kill. That user may exchange names in it at any moment, so it is used through its descriptor only.
-#[derive(Debug)]
-pub struct VersionStage {
-    parent: Directory,
-    name: String,
-    directory: Directory,
-}
-
-impl VersionStage {
-    /// The stage's directory.
-    pub fn directory(&self) -> &Directory {
-        &self.directory
-    }
-}
-
-impl Drop for VersionStage {
-    fn drop(&mut self) {
-        // After a failure the next start removes what is left.
-        let _ = self.parent.remove_all(&self.name);
-    }
-}
-
 impl Drop for StoreWriter {
     fn drop(&mut self) {
         // Before the lock is released: no other process writes meanwhile.
         self.hand_over();
     }
-}
-
-/// The result of a commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CommitOutcome {
-    /// The version is new in this store.
-    New,
-    /// The store had the version, undamaged.
-    Known,
-    /// The store had the version, damaged; it has been replaced.
-    Mended,
 }
 
 impl StoreWriter {
@@ -140,10 +93,10 @@ impl StoreWriter {
             turn: Mutex::new(()),
             holder: OnceLock::new(),
             user: OnceLock::new(),
-            removed: Removed::default(),
+            removed: RemovedImages::default(),
             _lock: lock,
         };
-        writer.sweep()?;
+        sweep::remove_leftovers(&writer.store)?;
         Ok(writer)
     }
 
@@ -180,34 +133,14 @@ impl StoreWriter {
         &self.store
     }
 
-    fn sweep(&self) -> Result<(), StoreError> {
-        let path = |name: &str| self.store.root.join(name);
-        let staging = self.store.folder("staging")?;
-        staging.remove_contents().map_err(StoreError::io("remove what lies in", &path("staging")))?;
-        let root = self.store.directory().map_err(StoreError::io("open", &self.store.root))?;
-        sweep_unrenamed(root)?;
-        // The daemon that listened on the socket held the lock, so it has ended.
-        root.remove_file_if_there(CONTROL).map_err(StoreError::io("remove", &path(CONTROL)))?;
-        for parent in ["versions", "receipts"] {
-            let folder = self.store.folder(parent)?;
-            for entry in folder.entries().map_err(StoreError::io("read", &path(parent)))? {
-                let entry = entry.map_err(StoreError::io("read", &path(parent)))?;
-                if entry.kind == EntryKind::Directory {
-                    let inner = folder.directory(&entry.name);
-                    sweep_unrenamed(&inner.map_err(StoreError::io("read", &path(parent).join(&entry.name)))?)?;
-                }
-            }
-        }
-        self.sweep_derived();
-        // A crash while pruning may leave the receipts of a removed version.
-        let (versions, receipts) = (self.store.folder("versions")?, self.store.folder("receipts")?);
-        for entry in receipts.entries().map_err(StoreError::io("read", &path("receipts")))? {
-            let name = entry.map_err(StoreError::io("read", &path("receipts")))?.name;
-            if !versions.has(&name) {
-                receipts.remove_all_if_there(&name).map_err(StoreError::io("remove", &path("receipts").join(&name)))?;
-            }
-        }
-        Ok(())
+    /// Waits until no other thread changes the record, and keeps others from doing so while the guard exists.
+    pub(super) fn lock_record(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
+    }
+
+    /// The removed images that may still be mapped.
+    pub(super) fn removed_images(&self) -> &RemovedImages {
+        &self.removed
     }
 
     /// Gives files that root has written into another user's store to that user.
@@ -215,74 +148,6 @@ impl StoreWriter {
         if let Err(error) = self.store.directory().and_then(owner::hand_over) {
             tracing::warn!("cannot give what was written to the owner of {}: {error}", self.store.root.display());
         }
-    }
-
-    /// Creates a directory for unfinished work.
-    pub fn stage(&self) -> Result<VersionStage, StoreError> {
-        let parent = self.store.folder("staging")?;
-        let mut n = 0u32;
-        loop {
-            let name = n.to_string();
-            match parent.create_directory(&name, 0o755) {
-                Ok(directory) => {
-                    // At once: after a kill the service, which may not be root, must be able to remove it.
-                    self.hand_over();
-                    return Ok(VersionStage { parent, name, directory });
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => n += 1,
-                Err(source) => {
-                    let path = parent.path().join(&name);
-                    return Err(StoreError::Io { doing: "make", path, source });
-                }
-            }
-        }
-    }
-
-    /// Writes a version's index into its stage, and makes the index and the open `image` durable and read-only.
-    pub fn finish_stage(&self, stage: &VersionStage, image: &File, index: &[u8]) -> Result<(), StoreError> {
-        let path = stage.directory.path();
-        write_sealed(&stage.directory, index).map_err(StoreError::io("write", &path.join(INDEX)))?;
-        // Through the descriptor: the name may lead to a file that the owner of the store could not change.
-        let seal = |mode| image.set_permissions(Permissions::from_mode(mode));
-        // FAT has no files that some users may read and others may not.
-        seal(0o440).or_else(|_| seal(0o444)).map_err(StoreError::io("seal", &path.join(IMAGE)))?;
-        stage.directory.sync().map_err(StoreError::io("sync", path))
-    }
-
-    /// Makes a finished stage with this image the version `id`; the stage is used up. A version that is stored already
-    /// is kept if `whole` says that its image is undamaged.
-    pub fn commit(
-        &self,
-        stage: &VersionStage,
-        image: &File,
-        id: VersionId,
-        whole: impl FnOnce(SealedFile) -> bool,
-    ) -> Result<CommitOutcome, StoreError> {
-        let (target, name) = (self.store.version_dir(id), id.to_string());
-        let versions = self.store.folder("versions")?;
-        is_still_there(stage, image).map_err(StoreError::io("commit", stage.directory.path()))?;
-        let mut committed = CommitOutcome::New;
-        if versions.has(&name) {
-            if self.store.image(id).is_ok_and(whole) {
-                return Ok(CommitOutcome::Known);
-            }
-            // In one step, so that a crash leaves one of the two. A process that has the damaged image mapped keeps it;
-            // its name is removed with the stage.
-            mend(stage, &versions, &name).map_err(StoreError::io("mend", &target))?;
-            committed = CommitOutcome::Mended;
-        } else {
-            let moved = stage.parent.rename(&stage.name, &versions, &name);
-            moved.map_err(StoreError::io("move into place", &target))?;
-        }
-        versions.sync().map_err(StoreError::io("sync", versions.path()))?;
-        Ok(committed)
-    }
-
-    /// Replaces the index of a version, as a whole.
-    pub fn replace_index(&self, id: VersionId, index: &[u8]) -> Result<(), StoreError> {
-        let folder = self.store.folder("versions")?.directory(id.to_string());
-        let written = folder.and_then(|folder| folder.replace(INDEX, 0o440, index));
-        written.map_err(StoreError::io("write the index in", &self.store.version_dir(id)))
     }
 }
 
@@ -294,171 +159,3 @@ fn check_length(root: &Path) -> Result<(), StoreError> {
     }
     Err(StoreError::io("make the store", root)(rustix::io::Errno::NAMETOOLONG.into()))
 }
-
-/// Checks that the stage still contains this image: in a store of another user, that user may have replaced it.
-fn is_still_there(stage: &VersionStage, image: &File) -> io::Result<()> {
-    let named = stage.directory.metadata_of(IMAGE)?;
-    if FileId::from_metadata(&named) == FileId::from_metadata(&image.metadata()?) {
-        Ok(())
-    } else {
-        let why = "another process replaced the file while it was being stored; check who may write to the store, then try \
-                   again";
-        Err(io::Error::other(why))
-    }
-}
-
-/// Replaces a damaged version by a finished stage, in one step: a crash leaves one of the two. On file systems that
-/// cannot exchange names the files are replaced one by one; opening a version detects an index that does not belong to
-/// its image.
-fn mend(stage: &VersionStage, versions: &Directory, name: &str) -> io::Result<()> {
-    match stage.parent.exchange(&stage.name, versions, name) {
-        Err(error) if is_unsupported(&error) => replace_files(stage, versions, name),
-        done => done,
-    }
-}
-
-fn replace_files(stage: &VersionStage, versions: &Directory, name: &str) -> io::Result<()> {
-    let damaged = versions.directory(name)?;
-    for file in [IMAGE, INDEX] {
-        stage.directory.rename(file, &damaged, file)?;
-    }
-    damaged.sync()
-}
-
-impl StoreOperations for StoreWriter {
-    fn now(&self) -> i64 {
-        now_unix_seconds()
-    }
-
-    fn root(&self) -> &Path {
-        self.store.root()
-    }
-
-    fn record(&self) -> Result<StoreRecord, StoreError> {
-        self.store.record()
-    }
-
-    fn has(&self, id: VersionId) -> bool {
-        self.store.has(id)
-    }
-
-    fn versions(&self) -> Result<Vec<StoredVersion>, StoreError> {
-        self.store.versions()
-    }
-
-    fn receipts(&self, id: VersionId) -> Vec<Receipt> {
-        self.store.receipts(id)
-    }
-
-    fn history(&self) -> Result<Vec<HistoryEvent>, StoreError> {
-        self.store.history()
-    }
-
-    fn is_suspect(&self, id: VersionId) -> bool {
-        self.store.is_suspect(id)
-    }
-
-    fn sizes_of(&self, versions: &[StoredVersion]) -> Vec<VersionSize> {
-        self.store.sizes_of(versions)
-    }
-
-    fn free(&self) -> Result<Option<u64>, StoreError> {
-        free_bytes(self.root()).map_err(StoreError::io("ask for the free space of", self.root()))
-    }
-
-    fn still_read(&self) -> u64 {
-        self.removed.bytes()
-    }
-
-    fn give_up_derived(&self) -> bool {
-        self.give_up_large()
-    }
-
-    fn with_record_lock<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _turn = self.turn.lock();
-        work()
-    }
-
-    fn write(&self, record: &StoreRecord) -> Result<(), StoreError> {
-        let path = self.store.root.join(record::FILE);
-        let written =
-            self.store.directory().and_then(|root| root.replace(record::FILE, 0o644, &record::encode(record)));
-        written.map_err(StoreError::io("write", &path))
-    }
-
-    fn append(&self, event: &HistoryEvent) {
-        let path = self.store.root.join(history::FILE);
-        let is_here = |id| self.store.has(id);
-        let written = self.store.directory().and_then(|root| {
-            history::append(root, event)?;
-            history::bound(root, is_here)
-        });
-        if let Err(error) = written {
-            tracing::warn!("cannot write {}: {}", path.display(), error_message(&error));
-        }
-    }
-
-    fn receive(&self, id: VersionId, receipt: &Receipt) -> Result<(), StoreError> {
-        let dir = self.store.root.join("receipts").join(id.to_string());
-        let folder = self.store.folder("receipts")?.ensure_directory(id.to_string(), 0o755);
-        let folder = folder.map_err(StoreError::io("make", &dir))?;
-        let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
-        let bytes = json(receipt);
-        folder.replace(format!("{nanos:020}.json"), 0o644, &bytes).map_err(StoreError::io("write", &dir))
-    }
-
-    fn remove(&self, id: VersionId) -> Result<bool, StoreError> {
-        self.remove_unless_mapped(id)
-    }
-
-    fn withdraw(&self, id: VersionId) -> Result<(), StoreError> {
-        self.take_out(id)
-    }
-
-    fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError> {
-        self.clear_mark(id)
-    }
-
-    fn keep_damaged(&self, damage: &StoreError) -> Result<(), StoreError> {
-        let kept = self.store.root.join(record::DAMAGED);
-        // No link is followed: the copy is given to the owner of the store, who may not be allowed to read every file.
-        let root = self.store.directory().map_err(StoreError::io("open", &self.store.root))?;
-        let bytes = root.read(record::FILE, MAX_RECORD_BYTES).map_err(StoreError::io("read", &self.store.root))?;
-        root.replace(record::DAMAGED, 0o644, &bytes).map_err(StoreError::io("write", &kept))?;
-        tracing::warn!(
-            "{}; a copy of it is kept as {}: to repeat a change made by hand, leave out the last line (\"sum\")",
-            ErrorChain(damage),
-            kept.display()
-        );
-        Ok(())
-    }
-}
-
-/// Removes temporary files of writes that did not reach their rename.
-pub(super) fn sweep_unrenamed(directory: &Directory) -> Result<(), StoreError> {
-    for entry in directory.entries().map_err(StoreError::io("read", directory.path()))? {
-        let name = entry.map_err(StoreError::io("read", directory.path()))?.name;
-        if name.as_bytes().starts_with(b".") && name.as_bytes().ends_with(b".new") {
-            let removed = directory.remove_file_if_there(&name);
-            removed.map_err(StoreError::io("remove", &directory.path().join(&name)))?;
-        }
-    }
-    Ok(())
-}
-
-fn write_sealed(stage: &Directory, bytes: &[u8]) -> io::Result<()> {
-    let mut file = stage.create_file(INDEX, 0o440)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-/// Encodes a value as indented JSON, for people.
-pub(super) fn json(value: &impl serde::Serialize) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec_pretty(value).expect("structs of texts and numbers are JSON");
-    bytes.push(b'\n');
-    bytes
-}
-
-#[cfg(test)]
-#[allow(clippy::disallowed_methods)] // directories of these tests alone
-mod tests;

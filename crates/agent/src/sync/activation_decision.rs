@@ -42,14 +42,14 @@ pub(super) const NEVER_CANCELLED: &(dyn Fn() -> bool + Sync) = &|| false;
 pub(super) enum DecisionStep {
     Done(ActivationDecision),
     /// The gate has to evaluate this version against this active one; with its previous verdict.
-    Judge(VersionId, Option<VersionId>, Option<GateVerdict>),
+    CheckGate(VersionId, Option<VersionId>, Option<GateVerdict>),
 }
 
 /// Decides about the version that is due. `apply` lets a step read and change the record while no other thread does.
 /// The gate is evaluated between steps, because reading pages takes a while and people's commands must not wait for it.
 /// If it is cancelled, nothing is decided: [`SyncError::Interrupted`].
 pub(super) fn decide<W: SealOperations>(
-    shop: &W,
+    store: &W,
     asker: ActivationRequest<'_>,
     mut apply: impl FnMut(&mut dyn FnMut(&mut StoreRecord) -> DecisionStep) -> Result<DecisionStep, SyncError>,
 ) -> Result<ActivationDecision, SyncError> {
@@ -59,15 +59,15 @@ pub(super) fn decide<W: SealOperations>(
         // The configuration is read while no other thread decides: a pin that is set in between must not be undone.
         let step = apply(&mut |record| {
             let intent = counted.insert((asker.in_force)());
-            step(record, intent, asker.force, verdict.take(), shop.now(), |id| shop.has_whole(id))
+            step(record, intent, asker.force, verdict.take(), store.now(), |id| store.has_whole(id))
         })?;
         match (step, counted) {
             (DecisionStep::Done(decided), _) => return Ok(decided),
             // Opening a version may take a while, too.
-            (DecisionStep::Judge(id, active, before), Some(intent)) if !(asker.stop)() => {
-                verdict = Some(shop.judge(&intent, id, active, before.as_ref(), asker.stop)?);
+            (DecisionStep::CheckGate(id, active, before), Some(intent)) if !(asker.stop)() => {
+                verdict = Some(store.check_gate(&intent, id, active, before.as_ref(), asker.stop)?);
             }
-            (DecisionStep::Judge(..), _) => return Err(SyncError::Interrupted),
+            (DecisionStep::CheckGate(..), _) => return Err(SyncError::Interrupted),
         }
     }
 }
@@ -94,7 +94,7 @@ fn step(
     if !intent.gate.is_off() {
         match record.gate.as_ref().filter(|verdict| intent.gate.covers(verdict, id, record.active)) {
             Some(verdict) => refused.clone_from(&verdict.refused),
-            None => return DecisionStep::Judge(id, record.active, record.gate.clone()),
+            None => return DecisionStep::CheckGate(id, record.active, record.gate.clone()),
         }
     }
     DecisionStep::Done(match refused {
@@ -181,7 +181,7 @@ mod tests {
     ) -> Option<ActivationDecision> {
         match step(record, intent, force, verdict, 0, |_| true) {
             DecisionStep::Done(decided) => Some(decided),
-            DecisionStep::Judge(..) => None,
+            DecisionStep::CheckGate(..) => None,
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
     fn another_active_version_or_other_rules_judge_anew() {
         let (mut record, gated) = (record(), intent(false, true));
         record.gate = Some(verdict(&gated, id(2), Some(id(3)), None));
-        assert_eq!(decided(&mut record, &gated, false, None), None, "it was judged beside another version");
+        assert_eq!(decided(&mut record, &gated, false, None), None, "it was checked beside another version");
         record.gate = Some(verdict(&gated, id(2), Some(id(1)), Some("no")));
         let stricter = SyncIntent { gate: GateRules { min_pages: Some(9), ..GateRules::default() }, ..gated.clone() };
         assert_eq!(decided(&mut record, &stricter, false, None), None, "the rules have changed");
@@ -253,7 +253,8 @@ mod tests {
         let lost = step(&mut record, &intent(false, false), true, None, 0, |_| false);
         assert!(matches!(lost, DecisionStep::Done(ActivationDecision::Nothing)) && record.active == Some(id(1)));
         let gated = intent(false, true);
-        let DecisionStep::Judge(version, against, before) = step(&mut record, &gated, true, None, 0, |_| true) else {
+        let DecisionStep::CheckGate(version, against, before) = step(&mut record, &gated, true, None, 0, |_| true)
+        else {
             panic!("force is no reason not to ask")
         };
         assert_eq!((version, against, before), (id(2), Some(id(1)), None));

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 use docwharf_base::regular_file;
 use docwharf_base::secret::Secret;
 
-use super::SyncError;
+use super::error::SyncError;
 
 /// Upper bound of a key file's size in bytes, including white space.
 const MAX_KEY_FILE_BYTES: u64 = 64 << 10;

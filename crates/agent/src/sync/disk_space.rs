@@ -12,7 +12,7 @@ use docwharf_base::regular_file;
 use docwharf_site::bundle::{BundleKind, format};
 
 use super::SyncIntent;
-use super::ingest::IncomingBundle;
+use super::incoming_bundle::IncomingBundle;
 
 /// Frees the space for `wanted`; notes the versions removed for it in history.
 pub fn reserve_space<K: StoreOperations>(
@@ -73,7 +73,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::sync::ingest::Occasion;
+    use crate::sync::incoming_bundle::Occasion;
 
     fn arrival<'a>(path: &'a Path, file: Option<&'a File>) -> IncomingBundle<'a> {
         IncomingBundle {

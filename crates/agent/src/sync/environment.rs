@@ -14,7 +14,8 @@ use docwharf_base::secret::SafeUrl;
 
 use super::SyncError;
 use super::activation::SyncReport;
-use super::ingest::{IncomingBundle, IngestedBundle};
+use super::incoming_bundle::IncomingBundle;
+use super::ingest::IngestedBundle;
 use super::plan::BundleFileState;
 
 /// The result of a network call: a response, or an error that may pass. The outer error ends the sync.

@@ -285,11 +285,11 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
                 Err(error) => Err(error),
             }
         });
-        let judged = match &result {
+        let checked = match &result {
             Ok(_) | Err(SyncError::StillRefused(_)) => true,
             Err(error) => error.is_refusal(),
         };
-        if judged {
+        if checked {
             self.record.job = None;
             if !job.probes.is_empty() {
                 let before = self.record.probed.take().filter(|probed| probed.source == source);

@@ -69,7 +69,7 @@ impl GateRules {
 
     /// Evaluates `version` against the active one. Links of a version are counted once: `before` may have the number.
     /// `stop` is called at each page and link; once it returns true the result is none.
-    pub fn judge(
+    pub fn check(
         &self,
         version: &SealedVersion,
         against: Option<VersionId>,
@@ -80,7 +80,7 @@ impl GateRules {
     ) -> Option<GateVerdict> {
         let addresses = short_digest(&format!("{:?}", self.addresses));
         let mut links = BTreeMap::new();
-        let mut refused = self.judge_pages(version, active);
+        let mut refused = self.check_pages(version, active);
         if let Some(more) = self.max_broken_links.filter(|_| refused.is_empty()) {
             let known = before.filter(|verdict| verdict.addresses == addresses);
             let number = match active {
@@ -114,7 +114,7 @@ impl GateRules {
         find_broken_links(version, &self.addresses, threads, &ComparisonBudget::new(MAX_COMPARED_BYTES), stop)
     }
 
-    fn judge_pages(&self, version: &SealedVersion, active: Option<&SealedVersion>) -> Vec<String> {
+    fn check_pages(&self, version: &SealedVersion, active: Option<&SealedVersion>) -> Vec<String> {
         let slashes = self.addresses.slashes.unwrap_or(version.auto_slashes);
         let leads = |address: &str| {
             let decoded: Vec<u8> = percent_encoding::percent_decode_str(address).collect();

@@ -1,15 +1,16 @@
 //! Syncing: brings the store to the state that configuration and record ask for. It is level-triggered: every trigger
 //! takes the same path.
 //!
-//! - [`plan`] decides without I/O or clock. [`run`] carries out one sync, through the trait in [`world`]; `exporting`
-//!   and `downloading` are its parts. [`act`] implements that trait for the real system.
-//! - [`bring`] verifies, seals and commits a bundle; `room` frees the disk space for it. [`ahead`] seals a bundle while
-//!   it is downloaded. [`known`] finds bundles that need not be downloaded again.
-//! - [`settle`] activates the version that is due, if [`decide`] and the [`gate`] allow it, and prunes. [`staged`] says
-//!   which version waits, and for what.
+//! - [`plan`] decides without I/O or clock. [`run`] carries out one sync, through the trait in [`environment`];
+//!   `export_job` and `bundle_download` are its parts. [`system`] implements that trait for the real system.
+//! - [`ingest`] verifies, seals and commits a bundle; [`disk_space`] frees the space for it. [`streaming_seal`] seals a
+//!   bundle while it is downloaded. [`known_bundles`] finds bundles that need not be downloaded again.
+//! - [`activation`] activates the version that is due, if [`activation_decision`] and the [`gate`] allow it, and prunes.
+//!   [`waiting`] says which version waits, and for what.
+//! - [`import`] takes a bundle that a person has given. [`record_recovery`] makes a lost record again.
 //! - [`operator`] carries out a person's commands. [`open`] opens a stored version for serving, and [`scrub`] verifies
 //!   stored versions again.
-//! - [`agenda`] decides when to sync next; [`schedule`], [`watch`] and [`inbox`] trigger it.
+//! - [`scheduler`] decides when to sync next; [`schedule`], [`file_watch`] and [`inbox`] trigger it.
 
 pub mod activation;
 pub mod activation_decision;
@@ -19,19 +20,24 @@ pub mod disk_space;
 pub mod environment;
 pub mod error;
 mod export_job;
+mod file_dates;
 pub mod file_watch;
 pub mod gate;
+pub mod import;
 pub mod inbox;
+pub mod incoming_bundle;
 pub mod ingest;
 pub mod known_bundles;
 pub mod open;
 pub mod operator;
 pub mod plan;
+pub mod record_recovery;
 pub mod run;
 pub mod schedule;
 pub mod scheduler;
 pub mod scrub;
 pub mod seal_operations;
+pub mod stored_index;
 pub mod streaming_seal;
 pub mod system;
 pub mod waiting;

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -22,7 +21,8 @@ use docwharf_site::seal::{self, SealOptions};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::SyncError;
-use super::ingest::date_files;
+use super::file_dates::date_files;
+use super::stored_index::{map_index, read_index};
 
 /// Longest duration of a removal: a version that is locked for longer is locked by another process.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The checks before a version is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OpenCheck {
-    /// The index is read; [`Index::verify`] follows later.
+    /// The index is read; [`SealedVersion::verify_index`] follows later.
     Quick,
     /// The index is verified.
     Index,
@@ -40,21 +40,9 @@ enum OpenCheck {
     Image,
 }
 
-/// Reads a version's index and verifies it against its image.
-pub fn index(store: &VersionStore, id: VersionId) -> io::Result<ImageIndex> {
-    let (bytes, length) = index_bytes(store, id)?;
-    ImageIndex::decode(bytes, length, id).map_err(io::Error::other)
-}
-
-/// Maps a version's index; also returns the length of the image that it must belong to.
-fn index_bytes(store: &VersionStore, id: VersionId) -> io::Result<(Bytes, u64)> {
-    let length = store.image(id)?.metadata()?.len();
-    Ok((mapping::map_index(&store.index(id)?)?, length))
-}
-
 /// Opens a version without repairing or writing anything.
 pub fn read(store: &VersionStore, id: VersionId) -> io::Result<SealedVersion> {
-    let index = index(store, id)?;
+    let index = read_index(store, id)?;
     let image = mapping::map_image(store.image(id)?)?;
     Ok(SealedVersion::new(id, image, index))
 }
@@ -141,7 +129,7 @@ fn open_with(
 
 /// Reads the stored index, if `care` allows that and it matches. One of the previous format is rewritten.
 fn known(writer: &StoreWriter, id: VersionId, care: OpenCheck) -> Option<ImageIndex> {
-    let (bytes, length) = index_bytes(writer.store(), id).ok().filter(|_| care != OpenCheck::Image)?;
+    let (bytes, length) = map_index(writer.store(), id).ok().filter(|_| care != OpenCheck::Image)?;
     if care == OpenCheck::Quick
         && let Ok(index) = ImageIndex::read(bytes.clone(), length, id)
     {
@@ -163,9 +151,9 @@ fn made_again(
 ) -> Result<ImageIndex, SyncError> {
     let failed = |source| SyncError::Open { id, source };
     let path = writer.store().version_dir(id).join(IMAGE);
-    let proven = seal::verify_opened_image(image.try_clone().map_err(failed)?, &path, effort);
-    let mut proven = proven.map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
-    if proven.id != id {
+    let verified = seal::verify_opened_image(image.try_clone().map_err(failed)?, &path, effort);
+    let mut verified = verified.map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
+    if verified.id != id {
         return Err(SyncError::DamagedVersion { id, source: None });
     }
     let metadata = image.metadata().map_err(failed)?;
@@ -173,8 +161,8 @@ fn made_again(
     let record = writer.store().record().unwrap_or_default();
     let known: Vec<VersionId> =
         [record.active, record.previous].into_iter().flatten().filter(|&other| other != id).collect();
-    date_files(&mut proven, sealed_at, writer, &known);
-    let bytes = proven.index(metadata.len());
+    date_files(&mut verified, sealed_at, writer, &known);
+    let bytes = verified.index(metadata.len());
     let index = ImageIndex::decode(bytes, metadata.len(), id).map_err(|error| failed(io::Error::other(error)))?;
     Ok(kept(writer, id, metadata.len(), index))
 }
@@ -186,6 +174,6 @@ fn kept(writer: &StoreWriter, id: VersionId, length: u64, index: ImageIndex) -> 
         tracing::warn!("{error}");
         return index;
     }
-    let written = index_bytes(writer.store(), id).ok().and_then(|(bytes, _)| ImageIndex::read(bytes, length, id).ok());
+    let written = map_index(writer.store(), id).ok().and_then(|(bytes, _)| ImageIndex::read(bytes, length, id).ok());
     written.unwrap_or(index)
 }

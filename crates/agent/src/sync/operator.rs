@@ -8,8 +8,9 @@ use docwharf_base::model::units::show_unix;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::seal::SealOptions;
 
-use super::activation::{SyncReport, read_record};
+use super::activation::SyncReport;
 use super::activation_decision::{ActivationRequest, NEVER_CANCELLED, decide, outcome, tell_history};
+use super::record_recovery::read_record;
 use super::seal_operations::SealOperations;
 use super::waiting::{WaitingReason, staged};
 use super::{SyncError, SyncIntent};

@@ -1,4 +1,4 @@
-//! One sync, from checking the source to activating a version. It acts on the system through [`World`] alone.
+//! One sync, from checking the source to activating a version. It acts on the system through [`SyncEnvironment`] alone.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::api::calls::ApiCall;
 use crate::fetch::BundleValidator;
 use crate::store::record::{BundleCheck, StoreRecord, SyncAttempt};
-use crate::store::writer::CommitOutcome;
+use crate::store::version_stage::CommitOutcome;
 use docwharf_base::backoff;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::digest::Digest;
@@ -18,7 +18,8 @@ use docwharf_base::net::retry::CallAttempts;
 
 use super::activation::SyncReport;
 use super::environment::{CallResult, SyncEnvironment};
-use super::ingest::{IncomingBundle, IngestedBundle, Occasion};
+use super::incoming_bundle::{IncomingBundle, Occasion};
+use super::ingest::IngestedBundle;
 use super::plan::{self, FileDecision, PlanInput, SourceDecision, SyncTrigger};
 use super::{ApiSource, BundleLocation, SyncError, SyncIntent, SyncOutcome};
 

@@ -187,7 +187,7 @@ impl SyncScheduler {
 mod tests {
     use super::*;
     use crate::store::record::SyncAttempt;
-    use crate::store::writer::CommitOutcome;
+    use crate::store::version_stage::CommitOutcome;
     use crate::sync::SyncOutcome;
     use crate::sync::ingest::IngestedBundle;
     use docwharf_base::model::digest::Digest;

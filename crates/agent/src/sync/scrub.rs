@@ -20,6 +20,7 @@ use docwharf_site::index::IndexEntry;
 use docwharf_site::seal::{SealError, SealOptions, VerifiedBundle, verify_slowly};
 
 use super::open;
+use super::stored_index::read_index;
 
 /// Bytes of content read per second. One core verifies ten times as many, so a scrub takes a tenth of a core.
 const MAX_BYTES_PER_SECOND: u64 = 32 << 20;
@@ -44,7 +45,7 @@ pub enum ScrubResult {
 /// nothing about the version. A result that cannot be recorded counts all the same: a disk that fails often takes no
 /// more writes.
 pub fn scrub(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
-    let verdict = judge(writer, id)?;
+    let verdict = verify_image(writer, id)?;
     let kept = match &verdict {
         ScrubResult::Whole | ScrubResult::Mended => writer.clear_suspect(id).and_then(|()| writer.note_verified(id)),
         ScrubResult::Damaged(_) => writer.mark_suspect(id),
@@ -56,7 +57,7 @@ pub fn scrub(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
     Ok(verdict)
 }
 
-fn judge(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
+fn verify_image(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
     let store = writer.store();
     let path = store.version_dir(id).join(IMAGE);
     let opened = there(store.image(id).and_then(|image| image.metadata().map(|about| (image, about))));
@@ -72,11 +73,11 @@ fn judge(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
     let _ = flock(&image, FlockOperation::NonBlockingLockShared);
     // Drops the file from the page cache, so that it is read from the disk. Pages that are mapped stay.
     let _ = fadvise(&image, 0, None, Advice::DontNeed);
-    let proven = verify_slowly(image.into_file(), &path, &mut pace());
+    let verified = verify_slowly(image.into_file(), &path, &mut pace());
     let mut whole = ScrubResult::Whole;
-    let damage = match proven {
-        Ok(proven) if proven.id != id => Some("it holds another content".to_owned()),
-        Ok(proven) if fits(store, &proven) => None,
+    let damage = match verified {
+        Ok(verified) if verified.id != id => Some("it holds another content".to_owned()),
+        Ok(verified) if fits(store, &verified) => None,
         Ok(_) => {
             // A damaged index is no loss: it can be rebuilt.
             tracing::warn!("the index of version {} does not match its image; it is made again", id.short());
@@ -98,14 +99,14 @@ fn judge(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
 }
 
 /// Whether a version's index exists and matches the verified image.
-fn fits(store: &VersionStore, proven: &VerifiedBundle) -> bool {
-    let Ok(index) = open::index(store, proven.id) else { return false };
+fn fits(store: &VersionStore, verified: &VerifiedBundle) -> bool {
+    let Ok(index) = read_index(store, verified.id) else { return false };
     let tells = |(i, (path, entry)): (usize, &(SitePath, IndexEntry))| {
         // Dates are not in the image.
         let known = IndexEntry { modified: entry.modified, ..index.entry(i) };
         index.path(i) == path.as_bytes() && known == *entry
     };
-    index.len() == proven.files.len() && proven.files.iter().enumerate().all(tells)
+    index.len() == verified.files.len() && verified.files.iter().enumerate().all(tells)
 }
 
 /// Whether the error says that the disk has lost data; any other error may pass.
@@ -126,7 +127,7 @@ fn is_same(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Sleeps so that reading is no faster than [`PACE`].
+/// Sleeps so that reading is no faster than [`MAX_BYTES_PER_SECOND`].
 struct ReadThrottle {
     began: Instant,
     bytes: u64,

@@ -1,12 +1,17 @@
 //! Sealing and opening of versions: the operations of a store that read and write content. The code that decides about
 //! versions uses this trait alone, so that a simulation can replace the implementation.
 
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::path::Path;
+
 use rustix::fs::{FlockOperation, flock};
 
 use crate::store::operations::StoreOperations;
 use crate::store::record::GateVerdict;
 use crate::store::space::SpaceRequest;
-use crate::store::writer::{CommitOutcome, StoreWriter, VersionStage};
+use crate::store::version_stage::{CommitOutcome, VersionStage};
+use crate::store::writer::StoreWriter;
 use crate::store::{IMAGE, StoreError};
 use docwharf_base::clock::unix_seconds;
 use docwharf_base::directory::{FileAccess, FileRequirements};
@@ -17,7 +22,9 @@ use docwharf_site::mapping::SealedFile;
 use docwharf_site::seal::{self, ImageSpace, SealError, SealOptions, SealProgress, SealedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::ingest::{IncomingBundle, date_files, is_whole};
+use super::file_dates::date_files;
+use super::incoming_bundle::IncomingBundle;
+use super::stored_index::read_index;
 use super::streaming_seal::StreamedSeal;
 use super::{SyncError, SyncIntent, disk_space, open};
 
@@ -65,7 +72,7 @@ pub trait SealOperations: StoreOperations {
     fn open(&self, id: VersionId, effort: &SealOptions) -> Result<Self::Opened, SyncError>;
     /// Evaluates the gate for a version against the active one; [`SyncError::Interrupted`] if `stop` returns true
     /// meanwhile.
-    fn judge(
+    fn check_gate(
         &self,
         intent: &SyncIntent,
         id: VersionId,
@@ -134,7 +141,7 @@ impl SealOperations for StoreWriter {
             None => seal_whole(self, arrival, effort, meter)?,
         };
         let proven = &sealing.proven;
-        let proved = BundleSummary {
+        let summary = BundleSummary {
             id: proven.id,
             kind: proven.kind.name(),
             archive: proven.archive,
@@ -142,7 +149,7 @@ impl SealOperations for StoreWriter {
             bytes: proven.content_len(),
             warnings: proven.warnings.clone(),
         };
-        Ok((proved, SealedStage { stage, sealing, leases: Vec::new() }))
+        Ok((summary, SealedStage { stage, sealing, leases: Vec::new() }))
     }
 
     fn commit(
@@ -166,7 +173,7 @@ impl SealOperations for StoreWriter {
         let stored = self.store().version_dir(id).join(IMAGE);
         let whole = |file: SealedFile| is_whole(file.into_file(), &stored, id, &sealing.image, effort);
         let committed = StoreWriter::commit(self, stage, &sealing.image, id, whole)?;
-        if committed == CommitOutcome::Known && open::index(self.store(), id).is_err() {
+        if committed == CommitOutcome::Known && read_index(self.store(), id).is_err() {
             // The image is undamaged, but the index is not: opening rebuilds it.
             open::open(self, id, effort, false)?;
         }
@@ -177,7 +184,7 @@ impl SealOperations for StoreWriter {
         open::open_suspect(self, id, effort)
     }
 
-    fn judge(
+    fn check_gate(
         &self,
         intent: &SyncIntent,
         id: VersionId,
@@ -196,7 +203,33 @@ impl SealOperations for StoreWriter {
             }
             None => None,
         };
-        let verdict = intent.gate.judge(&version, active, beside.as_ref(), before, intent.effort.threads, stop);
+        let verdict = intent.gate.check(&version, active, beside.as_ref(), before, intent.effort.threads, stop);
         verdict.ok_or(SyncError::Interrupted)
+    }
+}
+
+/// Whether a stored image is undamaged: it has the very bytes that have just been verified, or is verified itself.
+/// `path` is for messages.
+fn is_whole(stored: File, path: &Path, id: VersionId, verified: &File, effort: &SealOptions) -> bool {
+    same_bytes(&stored, verified).unwrap_or(false)
+        || seal::verify_opened_image(stored, path, effort).is_ok_and(|image| image.id == id)
+}
+
+fn same_bytes(a: &File, b: &File) -> io::Result<bool> {
+    let (mut a, mut b) = (a, b);
+    if a.metadata()?.len() != b.metadata()?.len() {
+        return Ok(false);
+    }
+    b.rewind()?;
+    let (mut left, mut right) = (vec![0; 256 * 1024], vec![0; 256 * 1024]);
+    loop {
+        let n = a.read(&mut left)?;
+        if n == 0 {
+            return Ok(true);
+        }
+        b.read_exact(&mut right[..n])?;
+        if left[..n] != right[..n] {
+            return Ok(false);
+        }
     }
 }

@@ -36,12 +36,14 @@ use docwharf_base::regular_file;
 use docwharf_base::secret::{SafeUrl, Scrubber};
 use docwharf_site::seal::SealProgress;
 
-use super::activation::{SyncReport, activate_and_prune, read_record};
+use super::activation::{SyncReport, activate_and_prune};
 use super::activation_decision::ActivationRequest;
 use super::environment::{CallResult, KnownBundle, SyncEnvironment};
-use super::ingest::{IncomingBundle, IngestedBundle, ingest_bundle, note_offered_again};
+use super::incoming_bundle::IncomingBundle;
+use super::ingest::{IngestedBundle, ingest_bundle, note_offered_again};
 use super::known_bundles::known;
 use super::plan::{BundleFileState, SyncTrigger};
+use super::record_recovery::read_record;
 use super::streaming_seal::StreamingSeal;
 use super::{SyncError, SyncIntent, disk_space, run};
 

@@ -33,7 +33,7 @@ impl ContentCoding {
     }
 }
 
-/// The quality (Brotli) or level (Zstandard) of an encoder, chosen by [`effort`].
+/// The quality (Brotli) or level (Zstandard) of an encoder, chosen by [`choose_effort`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EncoderEffort(i32);
 

@@ -5,7 +5,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::{Directory, EntryKind, check_name};
+use super::open_directory::{Directory, EntryKind, check_name};
 
 /// Upper bound of the directories held open at a time. A deeper directory is moved up to the top before it is removed.
 const MAX_DEPTH: usize = 64;

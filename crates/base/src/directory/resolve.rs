@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use super::Directory;
+use super::open_directory::Directory;
 
 /// Upper bound of the links in one resolution, the same as the kernel's.
 const MAX_LINKS: usize = 40;

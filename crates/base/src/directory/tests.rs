@@ -1,11 +1,14 @@
 //! Tests of both ways to resolve paths, against changes that another user may make.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 
-use rustix::fs::{CWD, FileType, mknodat};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::io::Errno;
 use tempfile::TempDir;
 
 use super::*;

@@ -1,11 +1,9 @@
 //! Parses and formats durations, sizes, counts and times for people.
 
 use std::fmt::Write;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use jiff::Timestamp;
-
-use crate::clock::unix_seconds;
 
 /// Parses a duration such as `90s`, `15m`, `2h30m`, `7d` or `250ms`. The error is a message that quotes the text.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
@@ -102,11 +100,6 @@ pub fn show_age(seconds: i64) -> String {
 /// Formats a count with its noun: `1 page`, `2 pages`.
 pub fn count_noun(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
-}
-
-/// Formats a time as RFC 3339 in UTC, to the second.
-pub fn show_time(time: SystemTime) -> String {
-    show_unix(unix_seconds(time))
 }
 
 /// Formats seconds since 1970 as RFC 3339 in UTC. A number that is out of range is shown as 1970.
@@ -234,7 +227,5 @@ mod tests {
         assert_eq!(show_unix(i64::MAX), show_unix(0), "what no time is");
         assert_eq!(parse_time("2020-01-01T01:00:00+01:00"), Some(1_577_836_800));
         assert_eq!((parse_time("yesterday"), parse_time("")), (None, None));
-        let epoch = SystemTime::UNIX_EPOCH;
-        assert_eq!(show_time(epoch + Duration::from_millis(1999)), "1970-01-01T00:00:01Z");
     }
 }

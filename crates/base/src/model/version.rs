@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::digest::{Digest, Sha256Hasher};
 
-/// The id of a version: the SHA-256 of its [`Manifest`]. Versions with equal content have equal ids.
+/// The id of a version: the SHA-256 of its [`VersionManifest`]. Versions with equal content have equal ids.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VersionId(pub Digest);
 

@@ -1,6 +1,6 @@
 //! Following redirects: the HTTP client follows none, because only the caller knows where its request may go.
 //!
-//! [`RedirectChain`] decides about each redirect, without a socket. [`follow_redirects`] sends the requests. Every
+//! `RedirectChain` decides about each redirect, without a socket. [`follow_redirects`] sends the requests. Every
 //! request of docwharf that follows redirects goes through it, so a credential has one place where it could leave its
 //! origin (`docs/design/agent.md`, rule 6).
 

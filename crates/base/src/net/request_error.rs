@@ -198,7 +198,7 @@ fn xml_element_text(text: &str, name: &str) -> Option<String> {
     Some(truncate_chars(inner.trim(), MAX_QUOTED_CHARS))
 }
 
-/// Reads `Retry-After`: seconds or a date (RFC 9110 section 10.2.3). The result is at most [`LONGEST`].
+/// Reads `Retry-After`: seconds or a date (RFC 9110 section 10.2.3). The result is at most [`MAX_RETRY_AFTER`].
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {

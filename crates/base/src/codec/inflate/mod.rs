@@ -1,6 +1,6 @@
 //! A DEFLATE decoder (RFC 1951) for verifying archives and for serving.
 //!
-//! The decoder is resumable, needs one fixed window and never allocates after [`Decoder::new`]. It reports two
+//! The decoder is resumable, needs one fixed window and never allocates after [`InflateDecoder::new`]. It reports two
 //! positions that libraries do not: the bit at which the header of the last block begins, and the bit at which the
 //! stream ends. It accepts exactly the streams that zlib accepts, so that any client can decode a sealed file. The
 //! tests compare the two.
@@ -8,10 +8,14 @@
 // Without inlining, the decoding loop has a third of its speed (measured).
 #![allow(clippy::inline_always)]
 
-use super::huffman::{
-    self, CODE_LENGTH_BITS, CODE_LENGTH_SIZE, DIST_BITS, DIST_SIZE, END, INVALID, LINK, LITERAL, LITLEN_BITS,
-    LITLEN_SIZE, SPECIAL,
-};
+mod bit_reader;
+mod block_header;
+mod fault;
+
+use super::huffman::{DIST_BITS, DIST_SIZE, END, INVALID, LINK, LITERAL, LITLEN_BITS, LITLEN_SIZE, SPECIAL};
+
+use bit_reader::BitReader;
+pub use fault::InflateFault;
 
 /// The largest distance of a match in bytes (RFC 1951, 3.2.5).
 const MAX_DISTANCE_BYTES: usize = 32 * 1024;
@@ -28,7 +32,7 @@ const SMALL_WINDOW_BYTES: usize = MAX_DISTANCE_BYTES + SMALL_OUTPUT_BYTES + MATC
 
 /// A decoder with a large window. It returns up to 256 KiB at first and 224 KiB at a time from then on.
 pub type Inflate = InflateDecoder<LARGE_WINDOW_BYTES>;
-/// A decoder with a small window, which needs [`SMALL_BYTES`] of memory. It returns up to 64 KiB at first and
+/// A decoder with a small window, which needs [`SMALL_INFLATE_BYTES`] of memory. It returns up to 64 KiB at first and
 /// [`SMALL_OUTPUT_BYTES`] bytes at a time from then on.
 pub type SmallInflate = InflateDecoder<SMALL_WINDOW_BYTES>;
 /// The memory of a [`SmallInflate`] in bytes.
@@ -37,29 +41,18 @@ pub const SMALL_INFLATE_BYTES: usize = SMALL_WINDOW_BYTES + 4 * (LITLEN_SIZE + D
 /// bits.
 const MAX_BLOCK_HEADER_BYTES: usize = 576;
 
-/// The fault of a DEFLATE stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum InflateFault {
-    /// The input ends before the stream does.
-    #[error("the compressed data is cut short")]
-    Truncated,
-    /// The data violates the format; the text says how.
-    #[error("the compressed data is damaged ({0})")]
-    Damaged(&'static str),
-}
-
-/// The reason why [`Decoder::run`] returned.
+/// The reason why [`InflateDecoder::run`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InflateStatus {
     /// All usable input has been consumed.
     NeedInput,
-    /// The window is full: the caller takes [`Decoder::output`] and calls again.
+    /// The window is full: the caller takes [`InflateDecoder::output`] and calls again.
     WindowFull,
     /// The last block has ended.
     Done,
 }
 
-/// The result of one call of [`Decoder::run`].
+/// The result of one call of [`InflateDecoder::run`].
 #[derive(Debug, Clone, Copy)]
 pub struct InflateStep {
     /// The number of input bytes that were consumed.
@@ -105,68 +98,6 @@ impl<const WINDOW: usize> Default for InflateDecoder<WINDOW> {
     }
 }
 
-/// A bit reader over the input of one call.
-struct BitReader<'a> {
-    bytes: &'a [u8],
-    at: usize,
-    last: bool,
-    bits: u64,
-    count: u32,
-}
-
-impl BitReader<'_> {
-    /// Refills to at least 56 bits. Returns `false`, without refilling, if fewer than 8 bytes of input are left.
-    #[inline(always)]
-    fn refill_fast(&mut self) -> bool {
-        let Some(word) = self.bytes.get(self.at..self.at + 8) else {
-            return false;
-        };
-        // The slice has 8 bytes, so the conversion cannot fail.
-        self.bits |= u64::from_le_bytes(word.try_into().unwrap_or_default()) << self.count;
-        self.at += ((63 - self.count) >> 3) as usize;
-        self.count |= 56;
-        true
-    }
-
-    fn refill_slow(&mut self) {
-        self.bits &= (1u64 << self.count) - 1;
-        while self.count < 56 {
-            let Some(&byte) = self.bytes.get(self.at) else {
-                break;
-            };
-            self.bits |= u64::from(byte) << self.count;
-            self.at += 1;
-            self.count += 8;
-        }
-    }
-
-    #[inline(always)]
-    fn drop_bits(&mut self, n: u32) {
-        self.bits >>= n;
-        self.count -= n;
-    }
-
-    /// Takes `n` bits (at most 16).
-    fn take(&mut self, n: u32) -> Result<u32, InflateFault> {
-        if self.count < n {
-            self.refill_slow();
-            if self.count < n {
-                return Err(InflateFault::Truncated);
-            }
-        }
-        let value = (self.bits & ((1 << n) - 1)) as u32;
-        self.drop_bits(n);
-        Ok(value)
-    }
-
-    /// Returns whole unused bytes to the input, so that fewer than 8 bits stay buffered.
-    fn give_back(&mut self) {
-        self.at -= (self.count / 8) as usize;
-        self.count &= 7;
-        self.bits &= (1 << self.count) - 1;
-    }
-}
-
 impl<const WINDOW: usize> InflateDecoder<WINDOW> {
     /// The position at which the window counts as full. The last match may exceed it by its length.
     const WINDOW_FULL_AT: usize = WINDOW - MATCH_SLACK_BYTES;
@@ -198,12 +129,12 @@ impl<const WINDOW: usize> InflateDecoder<WINDOW> {
         (self.start, self.pos) = (0, 0);
     }
 
-    /// The output of the last call of [`Decoder::run`].
+    /// The output of the last call of [`InflateDecoder::run`].
     pub fn output(&self) -> &[u8] {
         &self.window[self.start..self.pos]
     }
 
-    /// The number of input bytes used so far. After [`Status::Done`] the last of them may be used in part.
+    /// The number of input bytes used so far. After [`InflateStatus::Done`] the last of them may be used in part.
     pub fn bytes_taken(&self) -> u64 {
         self.taken
     }
@@ -213,7 +144,7 @@ impl<const WINDOW: usize> InflateDecoder<WINDOW> {
         self.last_header
     }
 
-    /// After [`Status::Done`]: the number of bits in the last byte that do not belong to the stream (0 to 7).
+    /// After [`InflateStatus::Done`]: the number of bits in the last byte that do not belong to the stream (0 to 7).
     pub fn spare_bits(&self) -> u8 {
         self.count as u8
     }
@@ -262,100 +193,6 @@ impl<const WINDOW: usize> InflateDecoder<WINDOW> {
 
     fn end_of_block(&mut self) {
         self.mode = if self.last_block { InflateState::Done } else { InflateState::Header };
-    }
-
-    fn header(&mut self, input: &mut BitReader<'_>) -> Result<(), InflateFault> {
-        self.last_header = (self.taken + input.at as u64) * 8 - u64::from(input.count);
-        self.last_block = input.take(1)? == 1;
-        match input.take(2)? {
-            0 => {
-                let odd = input.count & 7;
-                input.drop_bits(odd);
-                let (len, check) = (input.take(16)?, input.take(16)?);
-                if len != !check & 0xffff {
-                    return Err(InflateFault::Damaged("a stored block's length"));
-                }
-                input.give_back();
-                self.mode = InflateState::Stored { left: len as usize };
-            }
-            1 => {
-                if !self.fixed {
-                    self.build_fixed()?;
-                }
-                self.mode = InflateState::Coded;
-            }
-            2 => {
-                self.dynamic(input)?;
-                self.mode = InflateState::Coded;
-            }
-            _ => return Err(InflateFault::Damaged("a block of unknown type")),
-        }
-        Ok(())
-    }
-
-    fn build_fixed(&mut self) -> Result<(), InflateFault> {
-        let mut lengths = [8u8; 288];
-        lengths[144..256].fill(9);
-        lengths[256..280].fill(7);
-        self.build(&lengths, &[5; 32])?;
-        self.fixed = true;
-        Ok(())
-    }
-
-    fn build(&mut self, litlen: &[u8], dist: &[u8]) -> Result<(), InflateFault> {
-        huffman::build_table(&mut self.litlen[..], LITLEN_BITS, litlen, huffman::litlen_entry, true)
-            .map_err(|_| InflateFault::Damaged("the literal and length code"))?;
-        huffman::build_table(&mut self.dist[..], DIST_BITS, dist, huffman::dist_entry, true)
-            .map_err(|_| InflateFault::Damaged("the distance code"))
-    }
-
-    fn dynamic(&mut self, input: &mut BitReader<'_>) -> Result<(), InflateFault> {
-        const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
-        self.fixed = false;
-        let litlens = input.take(5)? as usize + 257;
-        let dists = input.take(5)? as usize + 1;
-        let pres = input.take(4)? as usize + 4;
-        if litlens > 286 || dists > 30 {
-            return Err(InflateFault::Damaged("too many codes"));
-        }
-        let mut pre_lengths = [0u8; 19];
-        for &slot in &ORDER[..pres] {
-            pre_lengths[slot] = input.take(3)? as u8;
-        }
-        let mut pre = [0u32; CODE_LENGTH_SIZE];
-        huffman::build_table(&mut pre, CODE_LENGTH_BITS, &pre_lengths, huffman::code_length_entry, false)
-            .map_err(|_| InflateFault::Damaged("the code length code"))?;
-
-        let mut lengths = [0u8; 286 + 30];
-        let total = litlens + dists;
-        let mut at = 0;
-        while at < total {
-            input.refill_slow();
-            let entry = pre[(input.bits & ((1 << CODE_LENGTH_BITS) - 1)) as usize];
-            let used = entry & 0xff;
-            if used > input.count {
-                return Err(InflateFault::Truncated);
-            }
-            input.drop_bits(used);
-            let (value, repeat) = match entry >> 16 {
-                16 if at == 0 => return Err(InflateFault::Damaged("a repeat of nothing")),
-                16 => (lengths[at - 1], 3 + input.take(2)?),
-                17 => (0, 3 + input.take(3)?),
-                18 => (0, 11 + input.take(7)?),
-                length => (length as u8, 1),
-            };
-            let to = at + repeat as usize;
-            let Some(run) = lengths[..total].get_mut(at..to) else {
-                return Err(InflateFault::Damaged("a repeat past the end"));
-            };
-            run.fill(value);
-            at = to;
-        }
-        if lengths[256] == 0 {
-            return Err(InflateFault::Damaged("no end-of-block code"));
-        }
-        let (litlen, dist) = lengths[..total].split_at(litlens);
-        self.build(litlen, dist)
     }
 
     fn stored(&mut self, input: &mut BitReader<'_>, left: usize) -> Result<Option<InflateStatus>, InflateFault> {

@@ -1,8 +1,11 @@
-//! Tests of committing versions and of the record, in a store where another user exchanges names.
+//! Tests of committing versions, in a store where another user exchanges names.
 
+use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
@@ -87,20 +90,4 @@ fn a_folder_is_replaced_in_one_step_or_file_by_file() {
             assert_eq!(moves_of_old(&watch), [], "the folder stays");
         }
     }
-}
-
-#[test]
-fn a_damaged_record_that_is_a_link_is_not_kept_aside() {
-    let dir = tempfile::tempdir().unwrap();
-    let (root, secret) = (dir.path().join("store"), dir.path().join("secret"));
-    fs::write(&secret, "secret").unwrap();
-    let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
-    symlink(&secret, root.join(record::FILE)).unwrap();
-    let damage = writer.record().unwrap_err();
-    assert!(writer.keep_damaged(&damage).is_err() && !root.join(record::DAMAGED).exists());
-    symlink(&secret, root.join("versions/x")).unwrap();
-    symlink(dir.path(), root.join("receipts/x")).unwrap();
-    drop(writer);
-    drop(StoreWriter::open(&root, Duration::ZERO).unwrap());
-    assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
 }

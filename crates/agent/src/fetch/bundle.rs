@@ -1,0 +1,57 @@
+//! The bundle of a download: as it is known, expected and received.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use docwharf_base::directory::Directory;
+use docwharf_base::growing_file::WriteProgress;
+use docwharf_base::net::request_error::RequestError;
+
+/// A bundle that is already in the store, and need not be downloaded again if the server still has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BundleValidator {
+    /// The validator: a strong `ETag`, or Last-Modified if there is none.
+    pub validator: String,
+    /// Size of the received file in bytes.
+    pub size: u64,
+}
+
+/// The result of a successful download.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DownloadResult {
+    /// The server still has this known bundle.
+    Unchanged(BundleValidator),
+    /// The bundle has been received.
+    Received(ReceivedBundle),
+}
+
+/// A received bundle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceivedBundle {
+    /// Path of the file; the receiver must remove it.
+    pub path: PathBuf,
+    /// Validator and size of the file, if the server sent a validator.
+    pub known: Option<BundleValidator>,
+    /// Whether an earlier process received a part of the file, which a power cut may have damaged.
+    pub resumed: bool,
+    /// Whether the server named a content coding although none was requested.
+    pub encoded: bool,
+}
+
+/// A bundle that is about to be received.
+#[derive(Debug)]
+pub struct ExpectedBundle<'a> {
+    /// Size of the bundle in bytes; the number received so far if the size is unknown.
+    pub size: u64,
+    /// Number of bytes still to be received; 0 if the size is unknown.
+    pub remaining: u64,
+    /// Path of the file, which exists once the first byte has been received.
+    pub path: PathBuf,
+    /// Directory of the file, and its name there.
+    pub place: (&'a Directory, &'static str),
+    /// How many bytes of the file can be read.
+    pub growth: &'a Arc<WriteProgress>,
+}
+
+/// Provides free space for a bundle that is about to be received, or fails.
+pub type SpaceCallback<'a> = &'a dyn Fn(&ExpectedBundle<'_>) -> Result<(), RequestError>;

@@ -1,0 +1,278 @@
+//! Tests of requests and responses without a server.
+
+use std::cell::RefCell;
+use std::sync::LazyLock;
+
+use http::HeaderName;
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, DATE, LAST_MODIFIED};
+use tempfile::TempDir;
+
+use super::*;
+
+const NOON: &str = "Tue, 01 Jan 2030 12:00:00 GMT";
+const A_SECOND_LATER: &str = "Tue, 01 Jan 2030 12:00:01 GMT";
+
+/// Sends no request.
+static HTTP: LazyLock<reqwest::Client> =
+    LazyLock::new(|| docwharf_base::net::client::build_client(&NetworkSettings::default()).unwrap());
+
+type Fields<'a> = &'a [(HeaderName, &'a str)];
+/// Known bundles, the If-None-Match of the request, the `ETag` of the 304, and the bundle that it means.
+type Asked<'a> = (&'a [&'a BundleValidator], Option<&'a str>, Option<&'a str>, Option<&'a BundleValidator>);
+/// Name of the case, header fields and body length of a response, the limit, the result, the bytes left, and the
+/// calls for free space.
+type Taken<'a> = (&'a str, Fields<'a>, usize, u64, Result<u64, RequestErrorCause>, u64, &'a [(u64, u64)]);
+
+fn headers(fields: Fields<'_>) -> HeaderMap {
+    fields.iter().map(|(name, value)| (name.clone(), HeaderValue::from_bytes(value.as_bytes()).unwrap())).collect()
+}
+
+fn response(status: u16, fields: Fields<'_>, body: &[u8]) -> reqwest::Response {
+    let mut response = http::Response::new(body.to_vec());
+    *response.status_mut() = StatusCode::from_u16(status).unwrap();
+    *response.headers_mut() = headers(fields);
+    response.into()
+}
+
+fn wait<T>(what: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(what)
+}
+
+fn known(validator: &str, size: u64) -> BundleValidator {
+    BundleValidator { validator: validator.to_owned(), size }
+}
+
+/// Creates a download with `have` of ten bytes received, under the tag "v".
+fn download(limit: u64, have: usize, known: Vec<BundleValidator>) -> (TempDir, Download) {
+    let dir = tempfile::tempdir().unwrap();
+    let (http, network) = (HTTP.clone(), NetworkSettings::default());
+    let progress = Arc::new(DownloadProgress::default());
+    let directory = Directory::open(dir.path()).unwrap();
+    let mut download = Download::new(http, network, progress, &directory, "source", limit, known);
+    if have > 0 {
+        download.received_part.begin("source", Some("\"v\"".to_owned()), Some(10), false).unwrap();
+        download.received_part.append().unwrap().write_all(&vec![b'x'; have]).unwrap();
+        download.received_part.add_received(have as u64);
+    }
+    (dir, download)
+}
+
+fn checked(download: &mut Download, answer: reqwest::Response) -> Result<Option<BundleValidator>, RequestErrorCause> {
+    match wait(download.check_response(answer, &Scrubber::default())) {
+        Ok(DownloadResponse::Unchanged(known)) => Ok(Some(known)),
+        Ok(DownloadResponse::Body(_)) => Ok(None),
+        Err(trouble) => Err(trouble.cause),
+    }
+}
+
+#[test]
+fn a_part_is_continued_under_what_names_its_content_strongly() {
+    let tag = Some("\"t\"");
+    let cases: [(Fields<'_>, Option<&str>, Option<&str>); 11] = [
+        (&[(ETAG, "\"t\"")], tag, tag),
+        (&[(ETAG, " \"t\" "), (LAST_MODIFIED, NOON)], tag, tag),
+        (&[(ETAG, "W/\"t\"")], None, None),
+        (&[(ETAG, "t")], None, None),
+        (&[(ETAG, "W/\"t\""), (LAST_MODIFIED, NOON), (DATE, A_SECOND_LATER)], Some(NOON), Some(NOON)),
+        (&[(LAST_MODIFIED, NOON), (DATE, A_SECOND_LATER)], Some(NOON), Some(NOON)),
+        (&[(LAST_MODIFIED, NOON), (DATE, NOON)], Some(NOON), None),
+        (&[(LAST_MODIFIED, A_SECOND_LATER), (DATE, NOON)], Some(A_SECOND_LATER), None),
+        (&[(LAST_MODIFIED, NOON)], Some(NOON), None),
+        (&[(LAST_MODIFIED, "noon"), (DATE, NOON)], Some("noon"), None),
+        (&[], None, None),
+    ];
+    for (fields, names, continues) in cases {
+        let headers = headers(fields);
+        assert_eq!(validator(&headers).as_deref(), names, "{fields:?}");
+        assert_eq!(strong_validator(&headers).as_deref(), continues, "{fields:?}");
+    }
+    for (text, bytes) in [("10", Some(10)), (" 10 ", Some(10)), ("-1", None), ("x", None), ("", None)] {
+        assert_eq!(content_length(&headers(&[(CONTENT_LENGTH, text)])), bytes, "{text}");
+    }
+    assert_eq!(content_length(&HeaderMap::new()), None);
+}
+
+#[test]
+fn a_server_is_asked_about_tagged_bundles_and_its_304_speaks_of_one_of_them() {
+    let (a, b, dated) = (known("\"a\"", 1), known("\"b\"", 2), known(NOON, 3));
+    let cases: [Asked<'_>; 9] = [
+        (&[&a, &dated, &b], Some("\"a\", \"b\""), Some("\"b\""), Some(&b)),
+        (&[&a, &dated, &b], Some("\"a\", \"b\""), Some("W/\"a\""), Some(&a)),
+        (&[&a, &dated, &b], Some("\"a\", \"b\""), Some("\"c\""), None),
+        (&[&a, &dated, &b], Some("\"a\", \"b\""), None, None),
+        (&[&a, &dated], Some("\"a\""), None, Some(&a)),
+        (&[&a, &dated], Some("\"a\""), Some("\"b\""), None),
+        (&[&a, &dated], Some("\"a\""), Some(NOON), None),
+        (&[&dated], None, None, None),
+        (&[], None, None, None),
+    ];
+    for (all, asked, tag, same) in cases {
+        let (_dir, mut download) = download(9, 0, all.iter().map(|known| (*known).clone()).collect());
+        assert_eq!(download.if_none_match().as_deref(), asked);
+        let fields: Vec<_> = tag.map(|tag| (ETAG, tag)).into_iter().collect();
+        assert_eq!(download.find_unmodified(&headers(&fields)), same, "{tag:?} of {all:?}");
+        download.is_304_ambiguous = true;
+        assert_eq!(download.if_none_match(), None);
+    }
+}
+
+#[test]
+fn the_head_of_an_answer_says_whether_the_part_goes_on_begins_anew_or_stays() {
+    let rest = (CONTENT_RANGE, "bytes 5-9/10");
+    let lost = Err(RequestErrorCause::NoResponse);
+    // With five of ten bytes received: the result, and how many bytes are left.
+    let cases: [(u16, Fields<'_>, Result<(), RequestErrorCause>, u64); 19] = [
+        (206, &[rest.clone(), (ETAG, "\"v\"")], Ok(()), 5),
+        (206, std::slice::from_ref(&rest), Ok(()), 5),
+        (206, &[rest.clone(), (ETAG, "\"w\"")], lost, 0),
+        (206, &[rest.clone(), (LAST_MODIFIED, NOON)], lost, 0),
+        (206, &[(CONTENT_RANGE, "bytes 4-9/10")], lost, 0),
+        (206, &[(CONTENT_RANGE, "bytes 5-10/11")], lost, 0),
+        (206, &[], lost, 0),
+        (416, &[], lost, 0),
+        (304, &[], Err(RequestErrorCause::Unreadable), 5),
+        (200, &[(ETAG, "\"v\""), (CONTENT_LENGTH, "10")], Ok(()), 0),
+        (200, &[], Ok(()), 0),
+        (203, &[], Ok(()), 0),
+        (299, &[], Ok(()), 0),
+        (200, &[(CONTENT_LENGTH, "20")], Ok(()), 0),
+        (200, &[(CONTENT_LENGTH, "21")], Err(RequestErrorCause::TooLarge), 5),
+        (300, &[], Err(RequestErrorCause::Status(300)), 5),
+        (403, &[], Err(RequestErrorCause::Status(403)), 5),
+        (404, &[(CONTENT_LENGTH, "21")], Err(RequestErrorCause::Status(404)), 5),
+        (503, &[], Err(RequestErrorCause::Status(503)), 5),
+    ];
+    for (status, fields, result, left) in cases {
+        let (_dir, mut download) = download(20, 5, Vec::new());
+        let found = checked(&mut download, response(status, fields, b""));
+        assert_eq!((found, download.received()), (result.map(|()| None), left), "{status} {fields:?}");
+    }
+    // With nothing received.
+    for (status, fields) in [(206, &[(CONTENT_RANGE, "bytes 0-9/10")][..]), (416, &[])] {
+        let (_dir, mut download) = download(20, 0, Vec::new());
+        let expected = if status == 206 { RequestErrorCause::NoResponse } else { RequestErrorCause::Status(416) };
+        assert_eq!(checked(&mut download, response(status, fields, b"")), Err(expected));
+    }
+}
+
+#[test]
+fn a_bundle_is_known_by_its_validator_and_its_length() {
+    let (tagged, dated) = (known("\"a\"", 7), known(NOON, 8));
+    let cases: [(Fields<'_>, Option<&BundleValidator>); 8] = [
+        (&[(ETAG, "\"a\""), (CONTENT_LENGTH, "7")], Some(&tagged)),
+        (&[(ETAG, "\"a\"")], Some(&tagged)),
+        (&[(ETAG, "\"a\""), (CONTENT_LENGTH, "8")], None),
+        (&[(ETAG, "W/\"a\""), (CONTENT_LENGTH, "7")], None),
+        (&[(LAST_MODIFIED, NOON), (DATE, A_SECOND_LATER), (CONTENT_LENGTH, "8")], Some(&dated)),
+        (&[(LAST_MODIFIED, NOON), (DATE, NOON), (CONTENT_LENGTH, "8")], None),
+        (&[(ETAG, "\"b\""), (CONTENT_LENGTH, "7")], None),
+        (&[(CONTENT_LENGTH, "7")], None),
+    ];
+    for (fields, same) in cases {
+        let (_dir, mut download) = download(20, 0, vec![dated.clone(), tagged.clone()]);
+        assert_eq!(checked(&mut download, response(200, fields, b"")), Ok(same.cloned()), "{fields:?}");
+    }
+    let (_dir, mut download) = download(6, 0, vec![tagged.clone()]);
+    let answer = response(200, &[(ETAG, "\"a\""), (CONTENT_LENGTH, "7")], b"");
+    assert_eq!(checked(&mut download, answer), Ok(Some(tagged)), "what is known is not taken, however large");
+    for (coding, encoded) in [("gzip", true), ("identity", false)] {
+        let (_dir, mut download) = self::download(20, 0, Vec::new());
+        checked(&mut download, response(200, &[(CONTENT_ENCODING, coding)], b"")).unwrap();
+        assert_eq!(download.received_part.finish().encoded, encoded, "{coding}");
+    }
+}
+
+/// The result, the bytes received, and the calls for free space: whole size and bytes to come.
+type Took = (Result<u64, RequestErrorCause>, u64, Vec<(u64, u64)>);
+
+fn took(download: &mut Download, answer: reqwest::Response, has_room: bool) -> Took {
+    let asked = RefCell::new(Vec::new());
+    let room = |coming: &ExpectedBundle<'_>| {
+        asked.borrow_mut().push((coming.size, coming.remaining));
+        if has_room { Ok(()) } else { Err(RequestError::new(RequestErrorCause::Disk, "full")) }
+    };
+    let url = SafeUrl::parse("https://bucket.example/").unwrap();
+    let result = wait(async {
+        match download.check_response(answer, &Scrubber::default()).await? {
+            DownloadResponse::Body(response) => download.receive_body(response, &url, &room).await,
+            DownloadResponse::Unchanged(known) => Ok(DownloadResult::Unchanged(known)),
+        }
+    });
+    let result = match result {
+        Ok(DownloadResult::Received(arrived)) => Ok(std::fs::metadata(arrived.path).unwrap().len()),
+        Ok(DownloadResult::Unchanged(known)) => panic!("{known:?}"),
+        Err(trouble) => Err(trouble.cause),
+    };
+    (result, download.received(), asked.into_inner())
+}
+
+#[test]
+fn a_body_is_taken_to_its_announced_end_and_not_beyond_the_limit() {
+    let (ten, tag) = ((CONTENT_LENGTH, "10"), (ETAG, "\"w\""));
+    let cases: [Taken<'_>; 9] = [
+        ("whole", &[ten.clone(), tag.clone()], 10, 10, Ok(10), 10, &[(10, 10)]),
+        ("over the limit", std::slice::from_ref(&ten), 10, 9, Err(RequestErrorCause::TooLarge), 0, &[]),
+        ("cut", &[ten.clone(), tag], 6, 20, Err(RequestErrorCause::NoResponse), 6, &[(10, 10)]),
+        ("cut before the begin", std::slice::from_ref(&ten), 0, 20, Err(RequestErrorCause::NoResponse), 0, &[(10, 10)]),
+        ("longer than it says", std::slice::from_ref(&ten), 11, 20, Err(RequestErrorCause::NoResponse), 0, &[(10, 10)]),
+        ("of no length", &[], 10, 11, Ok(10), 10, &[]),
+        ("of no length, at the limit", &[], 10, 10, Ok(10), 10, &[]),
+        ("of no length, over the limit", &[], 10, 9, Err(RequestErrorCause::TooLarge), 0, &[]),
+        ("of no length, empty", &[], 0, 9, Ok(0), 0, &[]),
+    ];
+    for (what, fields, bytes, limit, result, left, asked) in cases {
+        let (_dir, mut download) = download(limit, 0, Vec::new());
+        let found = took(&mut download, response(200, fields, &vec![b'x'; bytes]), true);
+        assert_eq!(found, (result, left, asked.to_vec()), "{what}");
+    }
+    let (_dir, mut download) = download(10, 5, Vec::new());
+    let rest = response(206, &[(CONTENT_RANGE, "bytes 5-9/10")], b"yyyyy");
+    assert_eq!(took(&mut download, rest, true), (Ok(10), 10, vec![(10, 5)]));
+    assert_eq!((download.progress.received(), download.progress.total()), (10, 10));
+    assert_eq!(std::fs::read(download.received_part.path()).unwrap(), b"xxxxxyyyyy");
+    download.restart();
+    assert_eq!((download.received(), download.received_part.path().exists()), (0, false));
+}
+
+#[test]
+fn without_room_nothing_is_taken_and_a_part_that_can_be_continued_stays() {
+    let disk = Err(RequestErrorCause::Disk);
+    let (_dir, mut download) = download(20, 5, Vec::new());
+    let rest = || response(206, &[(CONTENT_RANGE, "bytes 5-9/10")], b"yyyyy");
+    assert_eq!(took(&mut download, rest(), false), (disk, 5, vec![(10, 5)]));
+    assert_eq!(took(&mut download, rest(), true), (Ok(10), 10, vec![(10, 5)]));
+    let (dir, mut download) = self::download(20, 0, Vec::new());
+    let whole = response(200, &[(CONTENT_LENGTH, "5"), (ETAG, "\"w\"")], b"yyyyy");
+    assert_eq!(took(&mut download, whole, false), (disk, 0, vec![(5, 5)]));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    // Free space for a bundle of unknown length is checked as it grows.
+    let bytes = vec![b'x'; SPACE_CHECK_BYTES as usize];
+    for (body, has_room, result, asked) in [
+        (&bytes[1..], false, Ok(SPACE_CHECK_BYTES - 1), vec![]),
+        (&bytes[..], true, Ok(SPACE_CHECK_BYTES), vec![(SPACE_CHECK_BYTES, 0)]),
+        (&bytes[..], false, disk, vec![(SPACE_CHECK_BYTES, 0)]),
+    ] {
+        let (_dir, mut download) = self::download(u64::MAX, 0, Vec::new());
+        assert_eq!(took(&mut download, response(200, &[], body), has_room), (result, body.len() as u64, asked));
+    }
+}
+
+#[test]
+fn attempts_count_anew_with_each_mebibyte_that_was_not_here_before() {
+    let (_dir, mut download) = download(u64::MAX, 0, Vec::new());
+    let bytes = vec![b'x'; PROGRESS_BYTES as usize];
+    for (body, has_moved) in [(&bytes[1..], false), (&bytes[..], true), (&bytes[..], false)] {
+        took(&mut download, response(200, &[], body), true).0.unwrap();
+        assert_eq!((download.has_progressed(), download.has_progressed()), (has_moved, false), "{}", body.len());
+    }
+    // Bytes that an earlier process has received are no progress.
+    let (dir, mut earlier) = self::download(u64::MAX, 5, Vec::new());
+    let directory = Directory::open(dir.path()).unwrap();
+    earlier.known.push(known("\"a\"", 1));
+    let Download { http, network, progress, known, .. } = earlier;
+    let resumed = Download::new(http, network, progress, &directory, "source", 10, known);
+    assert_eq!((resumed.received(), resumed.furthest, resumed.counted_from, resumed.known.len()), (5, 5, 5, 1));
+    let other = resumed.http.clone();
+    let other = Download::new(other, NetworkSettings::default(), Arc::default(), &directory, "other", 10, Vec::new());
+    assert_eq!(other.received(), 0);
+}

@@ -1,0 +1,131 @@
+//! State of management API calls that outlives a command: when requests were sent, for the rate limit, and the pages of
+//! an unfinished query. It lies in `api/` in the store:
+//!
+//! - `budget.json` holds the times of requests; it is changed under `lock` and replaced as a whole (temporary file,
+//!   fsync, rename). A file that cannot be parsed is replaced by an empty one: a forgotten budget costs one 429, an
+//!   unreadable one would fail the command.
+//! - `<name>.jsonl` is the spool of a query: one line with the query, then one line a page. Each page is fsynced before
+//!   the next is requested. A torn last line is dropped. The process that writes a spool holds a `flock` on it.
+
+mod query_spool;
+mod request_budget;
+
+use std::fs::DirBuilder;
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use docwharf_base::directory::Directory;
+use docwharf_base::durable::FileLock;
+
+use super::{StoreError, owner};
+
+pub use query_spool::{MAX_SPOOL_AGE, QuerySpool};
+use request_budget::BudgetFile;
+pub use request_budget::{Ledger, RateLimit, Wait};
+
+/// Name of the directory in the store.
+const FOLDER: &str = "api";
+/// Name of the file with the budgets.
+const BOOK: &str = "budget.json";
+/// How long to wait for the lock, which is held only while a small file is written.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Upper bound of the size of the budget file in bytes; a real one has a few hundred.
+const MAX_BUDGET_BYTES: u64 = 1 << 20;
+
+/// The directory with the state of API calls.
+#[derive(Debug)]
+pub struct ApiStateDirectory {
+    root: Directory,
+    folder: Directory,
+}
+
+impl ApiStateDirectory {
+    /// Opens the directory in the store at `root`, and creates both if they are missing.
+    pub fn open(root: &Path) -> Result<ApiStateDirectory, StoreError> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o755);
+        #[allow(clippy::disallowed_methods)] // the operator's path
+        builder.create(root).map_err(StoreError::io("make the store", root))?;
+        let root = Directory::open(root).map_err(StoreError::io("open", root))?;
+        let folder = root.ensure_directory(FOLDER, 0o700);
+        let folder = folder.map_err(StoreError::io("make", &root.path().join(FOLDER)))?;
+        // A directory that cannot be written to is an error now, before any request is sent.
+        let lock = FileLock::acquire_in(&folder, "lock", LOCK_TIMEOUT);
+        drop(lock.map_err(StoreError::io("lock", &folder.path().join("lock")))?);
+        let asked = ApiStateDirectory { root, folder };
+        asked.sweep();
+        Ok(asked)
+    }
+
+    /// Removes spools that no process has continued for [`MAX_SPOOL_AGE`].
+    fn sweep(&self) {
+        let Ok(entries) = self.folder.entries() else { return };
+        for name in entries.flatten().map(|entry| entry.name) {
+            let is_reading = Path::new(&name).extension().is_some_and(|end| end == "jsonl");
+            let age = self.folder.metadata_of(&name).and_then(|metadata| metadata.modified()).ok();
+            let age = age.and_then(|time| SystemTime::now().duration_since(time).ok());
+            if is_reading && age.is_some_and(|age| age > MAX_SPOOL_AGE) {
+                // A process that has just opened this spool loses the pages it keeps, but continues its query.
+                let _ = self.folder.remove_file(&name);
+            }
+        }
+    }
+
+    /// Reads the budget of this name as it was last stored; returns an empty one if that fails.
+    pub fn last(&self, name: &str) -> Ledger {
+        self.book().ok().and_then(|mut book| book.budgets.remove(name)).unwrap_or_default()
+    }
+
+    /// Reads the budget file. The owner of the store may be hostile: the read does not block on a pipe, follows no link
+    /// and is bounded by [`MAX_BUDGET_BYTES`].
+    fn book(&self) -> io::Result<BudgetFile> {
+        let mut bytes = Vec::new();
+        self.folder.file(BOOK)?.take(MAX_BUDGET_BYTES).read_to_end(&mut bytes)?;
+        Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+            tracing::warn!("{} is damaged ({error}) and replaced", self.folder.path().join(BOOK).display());
+            BudgetFile::default()
+        }))
+    }
+
+    /// Changes the budget of this name under the lock.
+    pub fn with<T>(&self, name: &str, change: impl FnOnce(&mut Ledger) -> T) -> Result<T, StoreError> {
+        let (lock, book) = (self.folder.path().join("lock"), self.folder.path().join(BOOK));
+        let locked = FileLock::acquire_in(&self.folder, "lock", LOCK_TIMEOUT).map_err(StoreError::io("lock", &lock))?;
+        let _locked = locked.ok_or_else(|| StoreError::Locked { path: self.folder.path().to_owned() })?;
+        let mut budgets = match self.book() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BudgetFile::default(),
+            other => other.map_err(StoreError::io("read", &book))?,
+        };
+        let ledger = budgets.budgets.entry(name.to_owned()).or_default();
+        let before = ledger.clone();
+        let result = change(ledger);
+        if *ledger == before {
+            // Nothing to write: a waiting process polls each second.
+            return Ok(result);
+        }
+        let bytes = serde_json::to_vec_pretty(&budgets).map_err(|e| StoreError::io("write", &book)(e.into()))?;
+        self.folder.replace(BOOK, 0o644, &bytes).map_err(StoreError::io("write", &book))?;
+        self.hand_over();
+        Ok(result)
+    }
+
+    /// Opens the spool of this name. It is continued if it is of `question` and not older than [`MAX_SPOOL_AGE`];
+    /// otherwise it begins anew with these notes. None if another process holds it.
+    pub fn reading(&self, name: &str, question: &Value, notes: &Value) -> Result<Option<QuerySpool>, StoreError> {
+        let spool = QuerySpool::open(&self.folder, name, question, notes)?;
+        if spool.is_some() {
+            self.hand_over();
+        }
+        Ok(spool)
+    }
+
+    fn hand_over(&self) {
+        if let Err(error) = owner::hand_over(&self.root) {
+            tracing::warn!("cannot give {} to the owner of the store: {error}", self.folder.path().display());
+        }
+    }
+}

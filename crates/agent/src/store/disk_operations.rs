@@ -1,0 +1,149 @@
+//! The effects of [`StoreOperations`] on disk.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use docwharf_base::clock::now_unix_seconds;
+use docwharf_base::error_chain::{ErrorChain, error_message};
+use docwharf_base::model::version::VersionId;
+
+use super::layout::{DAMAGED_RECORD, RECORD};
+use super::operations::StoreOperations;
+use super::record::{self, StoreRecord};
+use super::space::{VersionSize, free_bytes};
+use super::writer::StoreWriter;
+use super::{HistoryEvent, MAX_RECORD_BYTES, Receipt, StoreError, StoredVersion, history, json};
+
+impl StoreOperations for StoreWriter {
+    fn now(&self) -> i64 {
+        now_unix_seconds()
+    }
+
+    fn root(&self) -> &Path {
+        self.store().root()
+    }
+
+    fn record(&self) -> Result<StoreRecord, StoreError> {
+        self.store().record()
+    }
+
+    fn has(&self, id: VersionId) -> bool {
+        self.store().has(id)
+    }
+
+    fn versions(&self) -> Result<Vec<StoredVersion>, StoreError> {
+        self.store().versions()
+    }
+
+    fn receipts(&self, id: VersionId) -> Vec<Receipt> {
+        self.store().receipts(id)
+    }
+
+    fn history(&self) -> Result<Vec<HistoryEvent>, StoreError> {
+        self.store().history()
+    }
+
+    fn is_suspect(&self, id: VersionId) -> bool {
+        self.store().is_suspect(id)
+    }
+
+    fn sizes_of(&self, versions: &[StoredVersion]) -> Vec<VersionSize> {
+        self.store().sizes_of(versions)
+    }
+
+    fn free(&self) -> Result<Option<u64>, StoreError> {
+        free_bytes(self.root()).map_err(StoreError::io("ask for the free space of", self.root()))
+    }
+
+    fn still_read(&self) -> u64 {
+        self.removed_images().mapped_bytes()
+    }
+
+    fn give_up_derived(&self) -> bool {
+        self.give_up_large()
+    }
+
+    fn with_record_lock<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _turn = self.lock_record();
+        work()
+    }
+
+    fn write(&self, record: &StoreRecord) -> Result<(), StoreError> {
+        let path = self.store().root().join(RECORD);
+        let written = self.store().directory().and_then(|root| root.replace(RECORD, 0o644, &record::encode(record)));
+        written.map_err(StoreError::io("write", &path))
+    }
+
+    fn append(&self, event: &HistoryEvent) {
+        let path = self.store().root().join(history::FILE);
+        let is_here = |id| self.store().has(id);
+        let written = self.store().directory().and_then(|root| {
+            history::append(root, event)?;
+            history::bound(root, is_here)
+        });
+        if let Err(error) = written {
+            tracing::warn!("cannot write {}: {}", path.display(), error_message(&error));
+        }
+    }
+
+    fn receive(&self, id: VersionId, receipt: &Receipt) -> Result<(), StoreError> {
+        let dir = self.store().root().join("receipts").join(id.to_string());
+        let folder = self.store().folder("receipts")?.ensure_directory(id.to_string(), 0o755);
+        let folder = folder.map_err(StoreError::io("make", &dir))?;
+        let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+        let bytes = json::encode(receipt);
+        folder.replace(format!("{nanos:020}.json"), 0o644, &bytes).map_err(StoreError::io("write", &dir))
+    }
+
+    fn remove(&self, id: VersionId) -> Result<bool, StoreError> {
+        self.remove_unless_mapped(id)
+    }
+
+    fn withdraw(&self, id: VersionId) -> Result<(), StoreError> {
+        self.take_out(id)
+    }
+
+    fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError> {
+        self.clear_mark(id)
+    }
+
+    fn keep_damaged(&self, damage: &StoreError) -> Result<(), StoreError> {
+        let kept = self.store().root().join(DAMAGED_RECORD);
+        // No link is followed: the copy is given to the owner of the store, who may not be allowed to read every file.
+        let root = self.store().directory().map_err(StoreError::io("open", self.store().root()))?;
+        let bytes = root.read(RECORD, MAX_RECORD_BYTES).map_err(StoreError::io("read", self.store().root()))?;
+        root.replace(DAMAGED_RECORD, 0o644, &bytes).map_err(StoreError::io("write", &kept))?;
+        tracing::warn!(
+            "{}; a copy of it is kept as {}: to repeat a change made by hand, leave out the last line (\"sum\")",
+            ErrorChain(damage),
+            kept.display()
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // directories of these tests alone
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_damaged_record_that_is_a_link_is_not_kept_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, secret) = (dir.path().join("store"), dir.path().join("secret"));
+        fs::write(&secret, "secret").unwrap();
+        let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
+        symlink(&secret, root.join(RECORD)).unwrap();
+        let damage = writer.record().unwrap_err();
+        assert!(writer.keep_damaged(&damage).is_err() && !root.join(DAMAGED_RECORD).exists());
+        symlink(&secret, root.join("versions/x")).unwrap();
+        symlink(dir.path(), root.join("receipts/x")).unwrap();
+        drop(writer);
+        drop(StoreWriter::open(&root, Duration::ZERO).unwrap());
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
+    }
+}

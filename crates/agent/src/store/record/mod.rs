@@ -1,0 +1,265 @@
+//! `state.json`: the one record. It is written by rename and read as a whole. It never contains a link or the
+//! configured pin. `types` has its fields, `encoding` its text; the rules by which it changes are here.
+
+mod encoding;
+mod types;
+
+use docwharf_base::model::version::VersionId;
+
+pub(super) use encoding::{DecodeError, decode, encode};
+pub use types::{
+    ActivationHold, BundleCheck, GateVerdict, JobRecord, LabelledVersion, OfferedVersion, ProbeBackOff, ProbeResult,
+    SCHEMA_VERSION, SourceEvent, SourceProbes, StoreRecord, SyncAttempt,
+};
+
+impl StoreRecord {
+    /// Makes `id` the active version; the one that was active becomes the previous one.
+    pub fn activate(&mut self, id: VersionId, now: &str) {
+        if self.active != Some(id) {
+            self.previous = self.active.or(self.previous);
+            self.active = Some(id);
+            self.active_since = Some(now.to_owned());
+        }
+    }
+
+    /// The version that should be active: under a hold the active one, else the pinned one (if the label exists), else
+    /// the newest.
+    pub fn due(&self, pin: Option<&str>) -> Option<VersionId> {
+        if self.hold.is_some() {
+            return self.active;
+        }
+        match pin {
+            Some(label) => self.labels.get(label).map(|l| l.version).or(self.active),
+            None => self.newest.or(self.active),
+        }
+    }
+
+    /// The version that is to be active next, if it is not active: the pinned one, else the newest. Under a hold it
+    /// waits.
+    pub fn waiting(&self, pin: Option<&str>) -> Option<VersionId> {
+        let next = match pin {
+            Some(label) => self.labels.get(label).map(|labelled| labelled.version),
+            None => self.newest,
+        };
+        next.filter(|&id| self.active != Some(id))
+    }
+
+    /// Takes over from `now` the fields that people, and the daemon on their behalf, may change during a sync.
+    pub fn adopt_decisions(&mut self, now: &StoreRecord) {
+        self.active = now.active;
+        self.active_since.clone_from(&now.active_since);
+        self.previous = now.previous;
+        self.hold.clone_from(&now.hold);
+        self.config_error.clone_from(&now.config_error);
+        let time = |verdict: &Option<GateVerdict>| verdict.as_ref().map(|verdict| verdict.time.clone());
+        if time(&now.gate) > time(&self.gate) {
+            self.gate.clone_from(&now.gate);
+        }
+    }
+
+    /// Makes the job at `source` the current one; a job at another source is set aside.
+    pub fn switch_job_source(&mut self, source: &str) {
+        self.jobs_elsewhere.extend(self.job.take_if(|job| job.source != source));
+        if self.job.is_none()
+            && let Some(at) = self.jobs_elsewhere.iter().position(|job| job.source == source)
+        {
+            self.job = Some(self.jobs_elsewhere.remove(at));
+        }
+    }
+
+    /// Records that a check of `source` has found `version`. If the source had another version before, this one becomes
+    /// the newest, also if the source goes back to an earlier one. If the source has not changed, a version imported
+    /// since stays the newest as long as it is stored, unless the source's version is `demanded`.
+    pub fn note_offered(
+        &mut self,
+        source: &str,
+        version: VersionId,
+        demanded: bool,
+        is_stored: impl Fn(VersionId) -> bool,
+    ) {
+        let offered = OfferedVersion { source: source.to_owned(), version };
+        let is_unchanged = self.offered.as_ref() == Some(&offered);
+        self.offered = Some(offered);
+        if demanded || !is_unchanged || !self.newest.is_some_and(is_stored) {
+            self.newest = Some(version);
+        }
+    }
+
+    /// The version that the source had at the last check.
+    pub fn offered_version(&self) -> Option<VersionId> {
+        self.offered.as_ref().map(|offered| offered.version)
+    }
+
+    /// Whether pruning must keep this version, whatever `keep` says.
+    pub fn protects(&self, id: VersionId) -> bool {
+        self.active == Some(id)
+            || self.previous == Some(id)
+            || self.newest == Some(id)
+            || self.labels.values().any(|labelled| labelled.version == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+
+    fn id(n: u8) -> VersionId {
+        VersionId(Digest::of(&[n]))
+    }
+
+    #[test]
+    fn hold_beats_pin_and_pin_beats_newest() {
+        let mut record = StoreRecord::default();
+        record.activate(id(1), "t");
+        record.newest = Some(id(2));
+        assert_eq!(record.due(None), Some(id(2)));
+        assert_eq!(record.due(Some("L")), Some(id(1)), "until the label is there, the active version stays");
+        let labelled = LabelledVersion { version: id(3), source: String::new(), sha256: None, time: String::new() };
+        record.labels.insert("L".into(), labelled);
+        assert_eq!(record.due(Some("L")), Some(id(3)));
+        record.hold = Some(ActivationHold { who: "me".into(), when: "t".into(), why: "x".into() });
+        assert_eq!(record.due(Some("L")), Some(id(1)));
+    }
+
+    #[test]
+    fn what_waits_is_what_would_be_active_without_a_hold() {
+        let mut record = StoreRecord { newest: Some(id(2)), ..StoreRecord::default() };
+        assert_eq!(record.waiting(None), Some(id(2)), "nothing is active yet");
+        record.activate(id(1), "t");
+        record.hold = Some(ActivationHold { who: "me".into(), when: "t".into(), why: "x".into() });
+        assert_eq!(record.waiting(None), Some(id(2)));
+        assert_eq!(record.waiting(Some("L")), None, "until the label is there, nothing waits");
+        let labelled = LabelledVersion { version: id(3), source: String::new(), sha256: None, time: String::new() };
+        record.labels.insert("L".into(), labelled);
+        assert_eq!(record.waiting(Some("L")), Some(id(3)));
+        record.activate(id(2), "t");
+        assert_eq!(record.waiting(None), None);
+    }
+
+    #[test]
+    fn what_a_person_decides_during_a_sync_outlives_it() {
+        let mut syncing = StoreRecord { newest: Some(id(2)), ..StoreRecord::default() };
+        syncing.activate(id(2), "t");
+        let mut now = StoreRecord { newest: Some(id(1)), ..StoreRecord::default() };
+        now.activate(id(1), "u");
+        now.hold = Some(ActivationHold { who: "me".into(), when: "u".into(), why: "x".into() });
+        syncing.adopt_decisions(&now);
+        assert_eq!((syncing.active, syncing.newest, syncing.due(None)), (Some(id(1)), Some(id(2)), Some(id(1))));
+        assert_eq!(syncing.active_since.as_deref(), Some("u"));
+    }
+
+    #[test]
+    fn what_was_brought_by_hand_stays_the_newest_until_the_source_changes() {
+        let mut record = StoreRecord::default();
+        let look = |record: &mut StoreRecord, n| {
+            record.note_offered("s", id(n), false, |_| true);
+            record.newest
+        };
+        assert_eq!(look(&mut record, 1), Some(id(1)));
+        assert_eq!(look(&mut record, 2), Some(id(2)));
+        assert_eq!(look(&mut record, 1), Some(id(1)), "the source goes back");
+        record.newest = Some(id(9));
+        assert_eq!(look(&mut record, 1), Some(id(9)), "it has not changed since the import");
+        assert_eq!(look(&mut record, 2), Some(id(2)), "it has changed");
+        record.newest = Some(id(9));
+        record.note_offered("other", id(2), false, |_| true);
+        assert_eq!(record.newest, Some(id(2)), "another source is configured");
+        record.newest = Some(id(9));
+        record.note_offered("other", id(2), false, |_| false);
+        assert_eq!(record.newest, Some(id(2)), "what was imported is not there any more");
+        record.newest = Some(id(9));
+        record.note_offered("other", id(2), true, |_| true);
+        assert_eq!(record.newest, Some(id(2)), "a person wants what the source has");
+    }
+
+    #[test]
+    fn previous_is_the_version_before_and_survives_an_empty_change() {
+        let mut record = StoreRecord::default();
+        record.activate(id(1), "t");
+        record.activate(id(2), "t");
+        record.activate(id(2), "t");
+        assert_eq!((record.active, record.previous), (Some(id(2)), Some(id(1))));
+    }
+
+    #[test]
+    fn a_source_that_comes_back_finds_its_job() {
+        let job = |source: &str| {
+            let (id, started) = (format!("job of {source}"), String::new());
+            JobRecord { id, source: source.into(), pin: None, started, probes: BTreeMap::new() }
+        };
+        let mut record = StoreRecord { job: Some(job("a")), ..StoreRecord::default() };
+        record.switch_job_source("a");
+        assert_eq!(record.job, Some(job("a")));
+        record.switch_job_source("b");
+        assert_eq!((&record.job, record.jobs_elsewhere.len()), (&None, 1));
+        record.job = Some(job("b"));
+        record.switch_job_source("a");
+        assert_eq!((record.job, record.jobs_elsewhere), (Some(job("a")), vec![job("b")]));
+    }
+
+    #[test]
+    fn a_version_is_active_since_it_became_so_and_the_one_before_it_is_previous() {
+        let mut record = StoreRecord { previous: Some(id(9)), ..StoreRecord::default() };
+        let told =
+            |record: &StoreRecord| (record.active, record.active_since.clone().unwrap_or_default(), record.previous);
+        record.activate(id(1), "1");
+        assert_eq!(told(&record), (Some(id(1)), "1".to_owned(), Some(id(9))), "nothing was active before");
+        record.activate(id(1), "2");
+        assert_eq!(told(&record), (Some(id(1)), "1".to_owned(), Some(id(9))));
+        record.activate(id(2), "3");
+        assert_eq!(told(&record), (Some(id(2)), "3".to_owned(), Some(id(1))));
+    }
+
+    #[test]
+    fn what_is_active_previous_newest_or_labelled_is_protected_and_what_the_source_has_is_not() {
+        let labelled = LabelledVersion { version: id(4), source: String::new(), sha256: None, time: String::new() };
+        let record = StoreRecord {
+            active: Some(id(1)),
+            previous: Some(id(2)),
+            newest: Some(id(3)),
+            labels: BTreeMap::from([("L".to_owned(), labelled)]),
+            offered: Some(OfferedVersion { source: "s".to_owned(), version: id(5) }),
+            ..StoreRecord::default()
+        };
+        assert_eq!([1, 2, 3, 4, 5, 6].map(|n| record.protects(id(n))), [true, true, true, true, false, false]);
+        assert_eq!((record.offered_version(), StoreRecord::default().offered_version()), (Some(id(5)), None));
+        assert_eq!(StoreRecord::default().due(None), None);
+        assert_eq!(StoreRecord { newest: None, ..record }.due(None), Some(id(1)), "nothing newer is there");
+    }
+
+    #[test]
+    fn of_two_verdicts_of_the_gate_the_later_one_is_taken_over_and_nothing_that_a_sync_knows_better() {
+        let verdict = |time: &str, rules: &str| GateVerdict {
+            version: id(1),
+            against: None,
+            rules: rules.to_owned(),
+            refused: None,
+            time: time.to_owned(),
+            addresses: String::new(),
+            links: BTreeMap::new(),
+        };
+        let cases = [
+            (Some("1"), Some("2"), Some("now")),
+            (Some("2"), Some("2"), Some("syncing")),
+            (Some("3"), Some("2"), Some("syncing")),
+            (None, Some("2"), Some("now")),
+            (Some("1"), None, Some("syncing")),
+            (None, None, None),
+        ];
+        for (ours, theirs, expected) in cases {
+            let gate = ours.map(|time| verdict(time, "syncing"));
+            let mut syncing =
+                StoreRecord { gate, newest: Some(id(2)), last_good: Some("g".to_owned()), ..StoreRecord::default() };
+            let config_error = Some("x".to_owned());
+            let previous = Some(id(7));
+            let gate = theirs.map(|time| verdict(time, "now"));
+            syncing.adopt_decisions(&StoreRecord { previous, config_error, gate, ..StoreRecord::default() });
+            assert_eq!(syncing.gate.map(|gate| gate.rules).as_deref(), expected, "{ours:?}, {theirs:?}");
+            assert_eq!((syncing.config_error.as_deref(), syncing.previous), (Some("x"), Some(id(7))));
+            assert_eq!((syncing.newest, syncing.last_good.as_deref()), (Some(id(2)), Some("g")));
+        }
+    }
+}

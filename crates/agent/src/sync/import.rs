@@ -1,0 +1,72 @@
+//! Import of a bundle that a person has given, or that lay in the inbox.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::path::Path;
+
+use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::version::VersionLabel;
+use docwharf_site::seal::SealProgress;
+
+use super::activation::{SyncReport, activate_and_prune};
+use super::activation_decision::{ActivationRequest, NEVER_CANCELLED};
+use super::incoming_bundle::{IncomingBundle, Occasion};
+use super::ingest::ingest_bundle;
+use super::record_recovery::read_record;
+use super::seal_operations::SealOperations;
+use super::{SyncError, SyncIntent};
+
+/// A bundle to be imported.
+#[derive(Debug, Clone, Copy)]
+pub struct ImportRequest<'a> {
+    /// Path of the bundle.
+    pub path: &'a Path,
+    /// The open bundle, if it is open already: then nothing is opened by path.
+    pub file: Option<&'a File>,
+    /// Name of the source in receipts and messages.
+    pub source: &'a str,
+    /// The label that the version gets.
+    pub label: Option<&'a VersionLabel>,
+    /// The user or process that imports it.
+    pub who: &'a str,
+    /// Whether the version becomes active without the gate.
+    pub force: bool,
+}
+
+/// Ingests a bundle, and activates it unless a hold, a pin or the gate prevents that. It is not cancelled: no later
+/// sync would fetch the bundle again. `in_force` returns the configuration in force.
+pub fn import<W: SealOperations>(
+    store: &W,
+    in_force: &dyn Fn() -> SyncIntent,
+    handed: ImportRequest<'_>,
+    meter: &SealProgress,
+) -> Result<SyncReport, SyncError> {
+    let ImportRequest { path, file, source, label, who, force } = handed;
+    let mut record = read_record(store)?;
+    let intent = &in_force();
+    let ahead = RefCell::default();
+    let occasion = Occasion::Import;
+    let arrival = IncomingBundle {
+        path,
+        file,
+        source,
+        title: source,
+        occasion,
+        label,
+        demanded: None,
+        job: None,
+        sent: None,
+        ahead,
+    };
+    let brought = match ingest_bundle(store, &mut record, intent, &arrival, false, who, meter) {
+        Ok(brought) => brought,
+        Err(error) => {
+            if error.is_refusal() {
+                store.note(who, "refused", None, Some(ErrorChain(&error).to_string()));
+            }
+            return Err(error);
+        }
+    };
+    let asker = ActivationRequest { who, force, stop: NEVER_CANCELLED, in_force };
+    activate_and_prune(store, &mut record, asker, Some(brought.id), Some(brought))
+}
