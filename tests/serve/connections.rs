@@ -562,8 +562,11 @@ fn a_reader_who_stalls_costs_the_kernel_no_megabytes() {
     let mut same = 0;
     until("the server has sent all it will", || {
         let now = queued(&daemon);
-        same = if now == before && now.len() == READERS && now.iter().all(|&bytes| bytes > 0) { same + 1 } else { 0 };
-        before = now;
+        // While other tests open and close connections, the kernel's table may miss a row or give it twice.
+        if now.len() == READERS && now.iter().all(|&bytes| bytes > 0) {
+            same = if now == before { same + 1 } else { 0 };
+            before = now;
+        }
         same == 20
     });
     // Linux alone would take up to 4 MiB for each.
