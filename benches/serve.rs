@@ -116,6 +116,10 @@ fn print(results: &Value) {
                 None => println!(),
             }
         }
+        let [now, before] = [ours::NAME, ours::BEFORE].map(|name| report::Cell::of(results, row, name).all("cpu_us"));
+        if let Some(of) = stats::ratio(&now, &before) {
+            println!("  {:.3} of {} ({:.3} to {:.3})", of.median, ours::BEFORE, of.least, of.greatest);
+        }
     }
 }
 
@@ -124,6 +128,7 @@ fn work(mut options: Options) -> Result<(), String> {
     std::fs::create_dir_all(&options.out).map_err(|error| format!("cannot make {}: {error}", options.out.display()))?;
     options.out = std::path::absolute(&options.out).map_err(|error| error.to_string())?;
     options.program = std::path::absolute(&options.program).map_err(|error| error.to_string())?;
+    options.before = options.before.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
     // Copying them for the peers takes all cores.
     let sites = options.sites.iter().map(|folder| Site::open(folder, &options.out)).collect::<Result<Vec<_>, _>>()?;
     let pinned = process::can_pin();

@@ -72,20 +72,20 @@ fn peer(peer: &Peer, site: &Site, scratch: &Path) -> Result<Contender, String> {
 
 /// docwharf with a store into which `archives` have been imported, the last of which is active.
 pub(crate) fn docwharf(
-    options: &Options,
+    (name, program): (&'static str, &Path),
     site: &Site,
     scratch: &Path,
     archives: &[(&Path, &str)],
 ) -> Result<Contender, String> {
-    let version = version_of(&options.program, &["--version"]);
-    let version = version.ok_or_else(|| format!("cannot start {}", options.program.display()))?;
-    let place = Place::new(scratch.join(format!("{}-{}", ours::NAME, archives.len())), &site.copy)?;
-    let ours = Ours::set_up(&options.program, &place)?;
+    let version = version_of(program, &["--version"]);
+    let version = version.ok_or_else(|| format!("cannot start {}", program.display()))?;
+    let place = Place::new(scratch.join(format!("{name}-{}", archives.len())), &site.copy)?;
+    let ours = Ours::set_up(program, &place)?;
     for (archive, label) in archives {
         ours.verb(&["import", &archive.display().to_string(), "--label", label])?;
     }
     let launch = ours.launch(&place);
-    Ok(Contender { name: ours::NAME, version, place, launch, ours: Some(ours) })
+    Ok(Contender { name, version, place, launch, ours: Some(ours) })
 }
 
 /// Python's pages take a minute and a half of half a core.
@@ -110,10 +110,15 @@ fn make_codings(docwharf: &Contender, site: &Site) -> Result<(), String> {
     Ok(())
 }
 
-/// docwharf first, then the peers.
+/// docwharf first, then an earlier one if it is asked for, then the peers.
 pub(crate) fn set_up(options: &Options, site: &Site, scratch: &Path) -> Result<Vec<Contender>, String> {
-    let mut field = vec![docwharf(options, site, scratch, &[(&site.zip, "one")])?];
-    make_codings(&field[0], site)?;
+    let mut field = vec![docwharf((ours::NAME, &options.program), site, scratch, &[(&site.zip, "one")])?];
+    if let Some(before) = &options.before {
+        field.push(docwharf((ours::BEFORE, before), site, scratch, &[(&site.zip, "one")])?);
+    }
+    for docwharf in &field {
+        make_codings(docwharf, site)?;
+    }
     for chosen in PEERS.iter().filter(|peer| options.peers.iter().any(|name| name == peer.name)) {
         field.push(peer(chosen, site, scratch)?);
     }

@@ -13,6 +13,7 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench serve -- SITE… [OPT
   --seconds S         of load in each round, at least 1 (3)
   --quick             2 rounds of 1 second, and little of everything else: for a look, not for a report
   --program FILE      another docwharf than the one that was built with this
+  --before FILE       an earlier docwharf, measured in the same rounds; the ratio to it is printed for each row
   --out FOLDER        where results are kept (target/bench); rows that are not measured keep what they had
   --report            afterwards, or without a SITE instead: tables into BENCHMARKS.md, plots into docs/benchmarks";
 
@@ -29,6 +30,7 @@ pub(crate) struct Options {
     pub seconds: u64,
     pub quick: bool,
     pub program: PathBuf,
+    pub before: Option<PathBuf>,
     pub out: PathBuf,
     pub report: bool,
 }
@@ -54,6 +56,7 @@ impl Options {
             seconds: 3,
             quick: false,
             program: PathBuf::from(env!("CARGO_BIN_EXE_docwharf")),
+            before: None,
             out: PathBuf::from("target/bench"),
             report: false,
         };
@@ -73,6 +76,7 @@ impl Options {
                 "--seconds" => seconds = Some(number("--seconds", &value()?)?),
                 "--quick" => options.quick = true,
                 "--program" => options.program = PathBuf::from(value()?),
+                "--before" => options.before = Some(PathBuf::from(value()?)),
                 "--out" => options.out = PathBuf::from(value()?),
                 "--report" => options.report = true,
                 other if other.starts_with('-') => return Err(format!("{other} is no option\n{USAGE}")),

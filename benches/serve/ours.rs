@@ -9,6 +9,8 @@ use crate::peers::Launch;
 use crate::site::run;
 
 pub(crate) const NAME: &str = "docwharf";
+/// An earlier docwharf, which is measured as a peer (`--before`).
+pub(crate) const BEFORE: &str = "docwharf-before";
 
 /// A program, and the store and configuration it works with.
 #[derive(Debug, Clone)]

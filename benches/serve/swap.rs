@@ -15,7 +15,7 @@ use crate::common::place::local;
 use crate::field::{Contender, docwharf};
 use crate::load::load;
 use crate::options::Options;
-use crate::ours::Ours;
+use crate::ours::{NAME, Ours};
 use crate::rows::Row;
 use crate::site::Site;
 
@@ -147,7 +147,7 @@ fn meanwhile(
 pub(crate) fn swap(options: &Options, site: &Site, scratch: &Path) -> Result<Value, String> {
     let count = if options.quick { 10 } else { 100 };
     let (one, two) = (edition(site, scratch, LABELS[0])?, edition(site, scratch, LABELS[1])?);
-    let contender = docwharf(options, site, scratch, &[(&one, LABELS[0]), (&two, LABELS[1])])?;
+    let contender = docwharf((NAME, &options.program), site, scratch, &[(&one, LABELS[0]), (&two, LABELS[1])])?;
     let ours = contender.ours.clone().ok_or("no docwharf")?;
     let server = contender.start(site)?;
     let latency = swaps(&contender, &ours, count)?;
