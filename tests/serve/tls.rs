@@ -343,8 +343,8 @@ fn doctor_warns_of_a_certificate_in_its_last_two_weeks_and_of_a_key_that_everybo
     const DAY: Duration = Duration::from_hours(24);
     let authority = Authority::new();
     for (left, mode, warnings) in [
-        (14 * DAY + DAY / 24, 0o640, &[][..]),
-        (14 * DAY - DAY / 24, 0o640, &["cert.pem ends soon"]),
+        ((14 * 24 + 1) * (DAY / 24), 0o640, &[][..]),
+        ((14 * 24 - 1) * (DAY / 24), 0o640, &["cert.pem ends soon"]),
         (15 * DAY, 0o644, &["key.pem can be read by everybody"]),
         (15 * DAY, 0o642, &["key.pem can be read by everybody"]),
         (DAY, 0o604, &["cert.pem ends soon", "key.pem can be read by everybody"]),
