@@ -9,7 +9,7 @@ mod common;
 
 #[path = "serve/check.rs"]
 mod check;
-#[path = "serve/field.rs"]
+#[path = "serve/contenders.rs"]
 mod field;
 #[path = "serve/load.rs"]
 mod load;

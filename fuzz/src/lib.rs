@@ -10,6 +10,7 @@
 #![allow(missing_docs, unreachable_pub)] // a library for fuzz targets, a module for a test
 
 mod address;
+#[path = "api.rs"]
 mod answers;
 mod archive;
 mod config;

@@ -11,12 +11,14 @@ mod arrivals;
 mod daemon;
 mod disk;
 mod keeper;
+#[path = "interference.rs"]
 mod meddling;
 mod random;
 mod rules;
 mod settings;
 mod sim;
 mod upstream;
+#[path = "environment.rs"]
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -7,6 +7,7 @@ pub mod disk;
 pub mod h2;
 pub mod host;
 pub mod http;
+#[path = "test_origin.rs"]
 pub mod hub;
 pub mod proxy;
 pub mod studio;

@@ -38,6 +38,7 @@ mod removed_images;
 mod replaced;
 pub mod space;
 mod sweep;
+#[path = "incoming_version.rs"]
 pub mod version_stage;
 pub mod writer;
 

@@ -11,6 +11,7 @@
 mod adopt;
 pub mod coding_writer;
 mod growing_copy;
+#[path = "image_target.rs"]
 mod image_space;
 mod new_image;
 #[allow(clippy::disallowed_methods)] // the user names the target

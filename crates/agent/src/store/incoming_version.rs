@@ -157,4 +157,5 @@ fn write_sealed(stage: &Directory, bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)] // directories of these tests alone
+#[path = "incoming_version/tests.rs"]
 mod tests;
